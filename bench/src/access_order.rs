@@ -27,11 +27,12 @@ pub enum Kind {
 
 /// Largest number of visits that a thread takes from the common order at a time.
 const MAX_BATCH: u64 = 16;
-/// Smallest number of batches of each thread in a pass. With several, all threads end at about the same time.
+/// Smallest number of batches of each thread in a pass. With several, all threads end at about the
+/// same time.
 const MIN_BATCHES: u64 = 8;
 
-/// Chooses the operations of a thread. The threads of one file take batches from a common order of its blocks, so that each
-/// pass visits each block once, whatever the speed of each thread.
+/// Chooses the operations of a thread. The threads of one file take batches from a common order of
+/// its blocks, so that each pass visits each block once, whatever the speed of each thread.
 #[derive(Clone, Debug)]
 pub struct AccessOrder {
     job: Job,
@@ -48,8 +49,8 @@ pub struct AccessOrder {
 }
 
 impl AccessOrder {
-    /// Returns the order for one of the job's files, which `threads` threads share. Clones take their batches from the same
-    /// order.
+    /// Returns the order for one of the job's files, which `threads` threads share. Clones take
+    /// their batches from the same order.
     pub fn new(job: &Job, threads: u32) -> Self {
         let positions = job.positions();
         Self {
@@ -130,8 +131,8 @@ impl Permutation {
         Self { count, mask, fold: (bits / 2).max(1), seed: mix(seed) }
     }
 
-    /// Returns the image of `number`. Each step is a bijection within `mask`. Repeating the steps until the number is below
-    /// `count` gives a bijection of the numbers below `count`.
+    /// Returns the image of `number`. Each step is a bijection within `mask`. Repeating the steps
+    /// until the number is below `count` gives a bijection of the numbers below `count`.
     fn at(&self, mut number: u64) -> u64 {
         loop {
             for odd in [0x9e37_79b9_7f4a_7c15, 0xbf58_476d_1ce4_e5b9] {

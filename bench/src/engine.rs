@@ -9,7 +9,8 @@ pub struct Engine {
     pub policy: Policy,
     /// When unwritten extents are split.
     pub split_at: SplitAt,
-    /// Requests of at least this many blocks allocate all their blocks in one step. `None`: no request does.
+    /// Requests of at least this many blocks allocate all their blocks in one step. `None`: no
+    /// request does.
     pub serialize_from: Option<u32>,
     /// Bytes of the page cache.
     pub cache_size: u64,
@@ -18,7 +19,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// The defaults of the library, but with a page cache that holds the files of most jobs, as that of the kernel does.
+    /// The defaults of the library, but with a page cache that holds the files of most jobs, as
+    /// that of the kernel does.
     pub const DEFAULT: Self = Self {
         policy: Policy::Range,
         split_at: SplitAt::Completion,

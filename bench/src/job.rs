@@ -57,7 +57,8 @@ pub enum IoEngine {
     Mmap,
 }
 
-/// Bytes of each operation, uniformly distributed between two bounds, in multiples of the lower bound.
+/// Bytes of each operation, uniformly distributed between two bounds, in multiples of the lower
+/// bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockSize {
     /// The smallest size.
@@ -105,7 +106,8 @@ pub struct Job {
     pub ramp: Duration,
     /// Makes each job sync its file at the end, within the time measured.
     pub end_fsync: bool,
-    /// Has a thread punch holes into the last [`PUNCHED`] bytes of each file and allocate them again, in parallel to the jobs.
+    /// Has a thread punch holes into the last [`PUNCHED`] bytes of each file and allocate them
+    /// again, in parallel to the jobs.
     pub punch: bool,
 }
 
@@ -232,8 +234,8 @@ impl Job {
             + u64::from(size >= self.shift + self.block.max)
     }
 
-    /// Returns the largest number of passes over a file. On new files, and with an empty cache, a second pass would measure
-    /// other work.
+    /// Returns the largest number of passes over a file. On new files, and with an empty cache, a
+    /// second pass would measure other work.
     pub fn passes(&self) -> u64 {
         let repeats = !self.is_cold() && (self.layout == Layout::Written || !self.rw.writes());
         if repeats { self.loops.map_or(u64::MAX, u64::from) } else { 1 }
@@ -244,8 +246,9 @@ impl Job {
         self.rw == Rw::Read && !self.direct && !self.pre_read
     }
 
-    /// Returns true if a cache needs memory during the run that it did not use when the files were made. The first use of
-    /// memory can be slow, in particular on virtual machines. So the cache is filled once before the run.
+    /// Returns true if a cache needs memory during the run that it did not use when the files were
+    /// made. The first use of memory can be slow, in particular on virtual machines. So the cache
+    /// is filled once before the run.
     pub fn fills_cache(&self) -> bool {
         !self.direct && (self.is_cold() || self.layout != Layout::Written)
     }

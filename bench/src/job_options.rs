@@ -35,7 +35,8 @@ pub struct Args {
     /// 1: bypass the page cache; 0: use it
     #[arg(long, default_value = "1", action = Set, value_parser = BoolishValueParser::new())]
     direct: bool,
-    /// Fill the page cache before the run. Sequential reads start with an empty cache otherwise; for --direct=0
+    /// Fill the page cache before the run. Sequential reads start with an empty cache otherwise;
+    /// for --direct=0
     #[arg(long, alias = "pre_read")]
     pre_read: bool,
     /// Largest number of visits to each block
@@ -47,7 +48,8 @@ pub struct Args {
     /// Bytes of the file, or of all files together
     #[arg(long, default_value = "512m", value_parser = parse_size)]
     size: u64,
-    /// Duration of the measurement; runs on new blocks, and sequential reads through a cache, also end with the file
+    /// Duration of the measurement; runs on new blocks, and sequential reads through a cache, also
+    /// end with the file
     #[arg(long, default_value = "5s", value_parser = duration::parse)]
     runtime: Duration,
     /// Duration of the run before the measurement
@@ -68,7 +70,8 @@ pub struct Args {
     /// Sync the files at the end, within the time measured
     #[arg(long, alias = "end_fsync")]
     end_fsync: bool,
-    /// During the run, punch holes into the last 32 MiB of each file and allocate them again; not for raw: and copy
+    /// During the run, punch holes into the last 32 MiB of each file and allocate them again; not
+    /// for raw: and copy
     #[arg(long)]
     punch: bool,
     /// Percent of reads in --rw=randrw
@@ -88,10 +91,11 @@ pub struct Args {
     cache_size: u64,
     /// Target: lib:IMAGE, raw:DEVICE, dir:PATH, sim:LATENCY,PARALLEL, mem or copy
     ///
-    /// lib: the library on an image or device; an image that does not exist is made, and removed after the run. raw: the
-    /// device or image itself. dir: a directory of any mounted file system. sim: the library on a device in memory that
-    /// takes LATENCY for each request and serves PARALLEL requests at a time. mem: the library on a device in memory.
-    /// copy: plain copies out of an array.
+    /// lib: the library on an image or device; an image that does not exist is made, and removed
+    /// after the run. raw: the device or image itself. dir: a directory of any mounted file system.
+    /// sim: the library on a device in memory that takes LATENCY for each request and serves
+    /// PARALLEL requests at a time. mem: the library on a device in memory. copy: plain copies out
+    /// of an array.
     #[arg(long, default_value = "mem", verbatim_doc_comment)]
     target: TargetSpec,
     /// Print counters and the causes of waits on standard error at the end; for lib:, sim: and mem

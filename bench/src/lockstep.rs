@@ -1,8 +1,10 @@
-//! Keeps the jobs of a run in step, as fio's `flow` does: each job does the same work in the same time.
+//! Keeps the jobs of a run in step, as fio's `flow` does: each job does the same work in the same
+//! time.
 //!
-//! If the files of several jobs do not fit a cache together, jobs whose files are in it run at the speed of memory and keep
-//! their files there, while the other jobs wait for the device. The sum of their rates then tells the share of the operations
-//! that missed the cache, not the cost of a miss. In step, all jobs have the same share of misses.
+//! If the files of several jobs do not fit a cache together, jobs whose files are in it run at the
+//! speed of memory and keep their files there, while the other jobs wait for the device. The sum of
+//! their rates then tells the share of the operations that missed the cache, not the cost of a
+//! miss. In step, all jobs have the same share of misses.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -48,8 +50,8 @@ impl Lockstep {
 }
 
 impl Member<'_> {
-    /// Counts completed operations, and blocks while the job is too far ahead. Returns true if it checked the lead, which
-    /// takes time.
+    /// Counts completed operations, and blocks while the job is too far ahead. Returns true if it
+    /// checked the lead, which takes time.
     pub fn advance(&mut self, count: usize) -> bool {
         let before = self.done / STRIDE;
         self.done += count as u64;

@@ -44,7 +44,8 @@ struct Cli {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Sources(sources_options::Args),
-    /// Mount on a directory a file system that answers at once and stores no data: the fastest that FUSE allows
+    /// Mount on a directory a file system that answers at once and stores no data: the fastest that
+    /// FUSE allows
     #[command(hide = true)]
     Null {
         /// The directory to mount it on
@@ -52,8 +53,8 @@ enum Command {
     },
 }
 
-/// Commands of parext4 that this program runs as parext4 does. `sources` starts `mount` as a process
-/// of its own program, and that process starts `guard` in the same way.
+/// Commands of parext4 that this program runs as parext4 does. `sources` starts `mount` as a
+/// process of its own program, and that process starts `guard` in the same way.
 const SERVER: [&str; 2] = ["mount", "guard"];
 
 fn main() -> ExitCode {

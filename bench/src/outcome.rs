@@ -62,7 +62,8 @@ impl Outcome {
         Self { stats, elapsed, job_rates: Vec::new(), cpu, extents: None }
     }
 
-    /// Returns the result of `ops` operations of another program, whose single operations are not measured.
+    /// Returns the result of `ops` operations of another program, whose single operations are not
+    /// measured.
     pub fn of_program(ops: u64, elapsed: Duration) -> Result<Self> {
         let stats = OpStats { ops, ..OpStats::new()? };
         Ok(Self::of_one_job(stats, elapsed, Duration::ZERO))

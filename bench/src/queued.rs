@@ -57,7 +57,8 @@ impl Submitter for VolumeQueue {
     }
 }
 
-/// Submits operations to a queue of a device or file. All writes share one buffer. Each slot has its own buffer for reads.
+/// Submits operations to a queue of a device or file. All writes share one buffer. Each slot has
+/// its own buffer for reads.
 pub struct DeviceQueue {
     queue: Box<dyn Queue>,
     source: Arc<AlignedBuf>,

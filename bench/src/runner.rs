@@ -136,8 +136,8 @@ impl Run<'_> {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Ends the run if each job has its own file. So all jobs work during the whole time measured. Jobs that share a file end at
-    /// about the same time anyway.
+    /// Ends the run if each job has its own file. So all jobs work during the whole time measured.
+    /// Jobs that share a file end at about the same time anyway.
     fn file_is_full(&self) {
         if self.job.files == Files::PerJob {
             self.stop();
@@ -159,8 +159,8 @@ impl Run<'_> {
 }
 
 impl Worker {
-    /// Keeps all slots full until the run is over. Returns the operations after the ramp, and their time. Reads the clock once
-    /// for each batch of completed operations.
+    /// Keeps all slots full until the run is over. Returns the operations after the ramp, and their
+    /// time. Reads the clock once for each batch of completed operations.
     fn drive(mut self, run: &Run<'_>, mut member: Option<Member<'_>>) -> Result<(OpStats, Range<Instant>)> {
         let mut stats = OpStats::new()?;
         let mut now = Instant::now();
@@ -202,8 +202,8 @@ impl Worker {
             if member.as_mut().is_some_and(|member| member.advance(free.len() - old)) {
                 now = Instant::now();
             }
-            // A job that waited for the slowest job from the ramp until after the end has counted no operation yet. It runs on
-            // until it has, so that each job has a rate.
+            // A job that waited for the slowest job from the ramp until after the end has counted
+            // no operation yet. It runs on until it has, so that each job has a rate.
             over = over || run.is_stopped() || (now >= end && stats.ops > 0);
         }
     }

@@ -69,7 +69,8 @@ fn measure(run: &SingleRun) -> Result<Outcome> {
     }
 }
 
-/// Opens the image or device at `path`. An image that does not exist is made, and removed after the run.
+/// Opens the image or device at `path`. An image that does not exist is made, and removed after the
+/// run.
 fn open_or_make(path: &Path, job: &Job, direct: bool) -> Result<(Arc<dyn Device>, Option<Image>)> {
     let made = match Location::parse(path)?.path() {
         Some(path) if !path.exists() => Some(Image::make(path, volume_size(job))?),

@@ -11,8 +11,8 @@ use crate::sources::{Comparison, Scale};
 
 /// Compare parext4 with the techniques that it builds on, and with the kernel's file systems
 ///
-/// As root, kernel ext4 and XFS take part, on a loop device over the same image or on the same device.
-/// All images and mounts are removed at the end.
+/// As root, kernel ext4 and XFS take part, on a loop device over the same image or on the same
+/// device. All images and mounts are removed at the end.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Measure on this block device, which is overwritten, instead of an image file

@@ -20,8 +20,8 @@ pub struct Image {
 }
 
 impl Image {
-    /// Makes an image of `size` bytes, which must not exist, and writes all of it. Otherwise first writes to the storage below
-    /// the image would be measured, too.
+    /// Makes an image of `size` bytes, which must not exist, and writes all of it. Otherwise first
+    /// writes to the storage below the image would be measured, too.
     pub fn make(path: &Path, size: u64) -> Result<Self> {
         let file = fs::File::create_new(path).with_context(|| path.display().to_string())?;
         let image = Self { path: path.to_owned() };

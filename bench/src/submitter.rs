@@ -11,7 +11,8 @@ pub trait Submitter: Send {
     /// Starts an operation in a free slot.
     fn submit(&mut self, slot: usize, io: &Io) -> Result<()>;
 
-    /// Blocks until at least one operation has completed, and adds the slots of all completed operations to `free`.
+    /// Blocks until at least one operation has completed, and adds the slots of all completed
+    /// operations to `free`.
     ///
     /// # Errors
     /// The error of the first operation that failed.

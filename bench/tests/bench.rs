@@ -191,7 +191,8 @@ fn the_sources_are_measured() {
     assert!(fails(&["sources", "--only=S9"]).contains("--list"));
 }
 
-/// Returns the command that compares the sources or cases `only`, with images and mounts below `temporary`.
+/// Returns the command that compares the sources or cases `only`, with images and mounts below
+/// `temporary`.
 fn sources(scratch: &Scratch, only: &str, temporary: &Path) -> Command {
     std::fs::create_dir(temporary).unwrap();
     let mut command = bench(&["sources", "--quick", "--only", only, "--out"]);
@@ -323,8 +324,8 @@ fn no_control_group_is_left_of_an_interrupted_comparison() {
         if running.try_wait().unwrap().is_some() {
             return testkit::skipped("no memory control group can be made here");
         }
-        // The mount shows that a run has begun. Without it, the program may only be testing whether groups can be
-        // made.
+        // The mount shows that a run has begun. Without it, the program may only be testing whether
+        // groups can be made.
         let line = std::fs::read_to_string(&groups).unwrap_or_default();
         if let Some(line) = line.lines().find(|line| has_mounts(&temporary) && line.ends_with(&name)) {
             let group = line.rsplit(':').next().unwrap().trim_start_matches('/').to_owned();

@@ -1,4 +1,5 @@
-//! Arguments of the command line, and the files that they name: archives, manifests and disks with partitions.
+//! Arguments of the command line, and the files that they name: archives, manifests and disks with
+//! partitions.
 
 #![no_main]
 

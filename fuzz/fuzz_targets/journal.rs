@@ -1,4 +1,5 @@
-//! Damages the log of an image that a crash left, or composes another one, with revocations and fast commits, and replays it.
+//! Damages the log of an image that a crash left, or composes another one, with revocations and
+//! fast commits, and replays it.
 
 #![no_main]
 

@@ -1,7 +1,8 @@
 //! Sound images that the fuzz targets damage, and the limits under which they use them.
 //!
-//! `cargo xtask fuzz` builds the targets and runs them. A target that needs the images makes them if there are none. An input of the fuzzer
-//! is a list of choices (which image, which fields, which values), so inputs stay small.
+//! `cargo xtask fuzz` builds the targets and runs them. A target that needs the images makes them
+//! if there are none. An input of the fuzzer is a list of choices (which image, which fields, which
+//! values), so inputs stay small.
 
 #![forbid(unsafe_code)]
 
@@ -19,7 +20,8 @@ const ONE_IN: &str = "PAREXT4_FUZZ_ONE_IN";
 /// The environment variable that has a target print what an input means.
 const SHOW: &str = "PAREXT4_FUZZ_SHOW";
 
-/// Returns the folder with the sound images. Makes images of all kinds in it, as sparse files, if there is no such folder.
+/// Returns the folder with the sound images. Makes images of all kinds in it, as sparse files, if
+/// there is no such folder.
 fn folder() -> io::Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
     if !folder.exists() {

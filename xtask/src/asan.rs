@@ -1,8 +1,8 @@
-//! The tests of the device queues, and the range lock under stress, under AddressSanitizer, which only the nightly
-//! toolchain has.
+//! The tests of the device queues, and the range lock under stress, under AddressSanitizer, which
+//! only the nightly toolchain has.
 //!
-//! It sees what we do to memory, not what the kernel does: that a buffer is free too early shows as soon as it
-//! is used again.
+//! It sees what we do to memory, not what the kernel does: that a buffer is free too early shows as
+//! soon as it is used again.
 
 use anyhow::Result;
 
@@ -17,7 +17,8 @@ use crate::workspace;
 const TESTS: [(&str, &str); 2] =
     [("-p rangelock --test stress", ""), ("-p parext4-device --test device", "queue")];
 
-/// Runs the tests of the range lock, and unless the run is quick of the device queues, under AddressSanitizer.
+/// Runs the tests of the range lock, and unless the run is quick of the device queues, under
+/// AddressSanitizer.
 pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
     if let Err(error) = nightly::install() {
         report.skip("asan", &format!("{error:#}"));

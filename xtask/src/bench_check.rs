@@ -1,5 +1,5 @@
-//! `parext4-bench` beside fio: the same job by two programs on one mount, so that what the benchmark itself
-//! costs shows.
+//! `parext4-bench` beside fio: the same job by two programs on one mount, so that what the
+//! benchmark itself costs shows.
 
 use std::path::Path;
 
@@ -102,7 +102,8 @@ fn by_parext4(bed: &TestBed, dir: &Path, job: &Job, args: &Args) -> Result<f64> 
 }
 
 fn by_fio(dir: &Path, job: &Job, args: &Args) -> Result<f64> {
-    // A new file for each run, all written, as parext4 makes it: a disk may be slower after much was written.
+    // A new file for each run, all written, as parext4 makes it: a disk may be slower after much
+    // was written.
     let file = dir.join("fio");
     remove(&file)?;
     let report = cmd("fio")

@@ -1,7 +1,8 @@
-//! The cost of the range lock: buffered reads, writes and page faults by `parext4-bench`, and by the same program with
-//! a lock that locks nothing.
+//! The cost of the range lock: buffered reads, writes and page faults by `parext4-bench`, and by
+//! the same program with a lock that locks nothing.
 //!
-//! The jobs need no lock: threads read, or write different pages, and too little is dirty for writing back to begin.
+//! The jobs need no lock: threads read, or write different pages, and too little is dirty for
+//! writing back to begin.
 
 use std::path::{Path, PathBuf};
 
@@ -127,7 +128,8 @@ fn nanoseconds(binary: &Path, words: &str) -> Result<f64> {
 }
 
 impl Figures {
-    /// The time that the lock adds, in percent: first quartile, median and third quartile of the pairs.
+    /// The time that the lock adds, in percent: first quartile, median and third quartile of the
+    /// pairs.
     fn cost(&self) -> [f64; 3] {
         let pairs = self.locked.iter().zip(&self.unlocked);
         let costs: Vec<f64> = pairs.map(|(with, without)| (with / without - 1.0) * 100.0).collect();

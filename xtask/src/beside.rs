@@ -5,8 +5,8 @@ use anyhow::Result;
 use crate::command::cmd;
 use crate::scope::Scope;
 
-/// Runs the steps with these names one after another, with a priority that is `nice` lower. Shows what they print, with the name of their
-/// list and a bar before each line, and returns the lines.
+/// Runs the steps with these names one after another, with a priority that is `nice` lower. Shows
+/// what they print, with the name of their list and a bar before each line, and returns the lines.
 pub fn run(list: &str, names: &[&str], scope: Scope, nice: i32) -> Result<Vec<String>> {
     // On Linux this is the priority of the calling thread, and the command inherits it.
     let _ = rustix::process::nice(nice);

@@ -19,7 +19,8 @@ struct Sums {
     failures: Vec<String>,
 }
 
-/// Durations and numbers of operations of the tests in the quick form. CONTRIBUTING.md describes the variables.
+/// Durations and numbers of operations of the tests in the quick form. CONTRIBUTING.md describes
+/// the variables.
 const QUICK: &[(&str, &str)] = &[
     ("PAREXT4_DAMAGE", "6"),
     ("PAREXT4_FAULT_SAMPLE", "1"),
@@ -38,8 +39,8 @@ pub fn scaled(command: Cmd, scope: Scope) -> Cmd {
     settings.iter().fold(command, |command, (variable, value)| command.env(variable, value))
 }
 
-/// Runs a test command, shows what it prints, and adds the sums, the slowest calls and the skipped tests of its test programs to the
-/// report.
+/// Runs a test command, shows what it prints, and adds the sums, the slowest calls and the skipped
+/// tests of its test programs to the report.
 pub fn run(command: Cmd, name: &str, report: &mut Report) -> Result<()> {
     run_all(vec![command], name, report)
 }
@@ -80,7 +81,8 @@ pub fn run_all(commands: Vec<Cmd>, name: &str, report: &mut Report) -> Result<()
     Ok(())
 }
 
-/// Returns the tests of each reason, from the lines `TEST: WHY` that `device_testkit::skip` appends.
+/// Returns the tests of each reason, from the lines `TEST: WHY` that `device_testkit::skip`
+/// appends.
 fn by_reason(lines: &str) -> BTreeMap<&str, Vec<&str>> {
     let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (test, why) in lines.lines().filter_map(|line| line.split_once(": ")) {

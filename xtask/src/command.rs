@@ -44,8 +44,8 @@ pub fn cmd(program: impl AsRef<OsStr>) -> Cmd {
     }
 }
 
-/// The search path for programs: `PATH`, the administrator's folders, which a plain user's `PATH` lacks and mke2fs and
-/// losetup live in, and PostgreSQL's.
+/// The search path for programs: `PATH`, the administrator's folders, which a plain user's `PATH`
+/// lacks and mke2fs and losetup live in, and PostgreSQL's.
 pub fn path() -> String {
     let mut path = std::env::var("PATH").unwrap_or_default() + ":/usr/local/sbin:/usr/sbin:/sbin";
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
@@ -136,7 +136,8 @@ impl Cmd {
         Ok(Output { status: status?, text })
     }
 
-    /// Runs it, hands each line of its standard output to `line`; its standard error is the caller's.
+    /// Runs it, hands each line of its standard output to `line`; its standard error is the
+    /// caller's.
     pub fn each_line(mut self, line: impl FnMut(&str) + Send) -> Result<ExitStatus> {
         let mut child = self.spawn(Stdio::piped(), Stdio::inherit())?;
         let stdout = child.stdout.take();

@@ -1,13 +1,14 @@
-//! Processor time, of which a step uses less than its duration if it waits, and more if it runs on several processors.
+//! Processor time, of which a step uses less than its duration if it waits, and more if it runs on
+//! several processors.
 
 use std::time::Duration;
 
-/// The times in `/proc/self/stat`, counted from the state of the process: by the process itself and by its children, each outside and
-/// inside the kernel.
+/// The times in `/proc/self/stat`, counted from the state of the process: by the process itself and
+/// by its children, each outside and inside the kernel.
 const TIMES: std::ops::Range<usize> = 11..15;
 
-/// Returns the processor time that this process and its children, and theirs, have used. A child counts when it has ended.
-/// A server that has left the process tree is not among them.
+/// Returns the processor time that this process and its children, and theirs, have used. A child
+/// counts when it has ended. A server that has left the process tree is not among them.
 pub fn used() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let ticks = rustix::param::clock_ticks_per_second();

@@ -97,7 +97,8 @@ const READERS: &[Tool] = &[
 pub const ALL: &[&[Tool]] =
     &[KERNEL_MOUNTS, FUSE_MOUNTS, CEPH, NBD, FORMATTERS, IMAGE_MAKERS, VERITY, READERS];
 
-/// Installs what is missing of `tools`, where that is possible; returns the programs that are missing afterwards.
+/// Installs what is missing of `tools`, where that is possible; returns the programs that are
+/// missing afterwards.
 pub fn install(tools: &[Tool]) -> Vec<&'static str> {
     let packages = missing_packages(tools);
     if !packages.is_empty() {

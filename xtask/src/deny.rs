@@ -6,8 +6,8 @@ use crate::report::Report;
 use crate::scope::Scope;
 use crate::workspace::cargo;
 
-/// Runs cargo-deny without its check of advisories, which needs the network. Builds cargo-deny first if it is missing, which takes
-/// minutes.
+/// Runs cargo-deny without its check of advisories, which needs the network. Builds cargo-deny
+/// first if it is missing, which takes minutes.
 pub fn run(_: Scope, report: &mut Report) -> Result<()> {
     if let Err(error) = install() {
         report.skip("deny", &format!("{error:#}"));

@@ -46,7 +46,8 @@ pub fn check_with(path: &Path, journal: Option<&Path>) -> Result<()> {
 /// Replays the journal, which may be in an image of its own, as e2fsck does, and nothing else.
 pub fn e2fsck_replay(path: &Path, journal: Option<&Path>) -> Result<()> {
     let replay = cmd("e2fsck").args("-y -E journal_only").option("-j", journal).arg(path);
-    // The time that it notes is the same for each run, so that the images of two runs can be compared.
+    // The time that it notes is the same for each run, so that the images of two runs can be
+    // compared.
     let output = replay.env("E2FSCK_TIME", "2000000000").output()?;
     // 1: errors corrected, which a replay may count as.
     if !matches!(output.status.code(), Some(0 | 1)) {
@@ -55,7 +56,8 @@ pub fn e2fsck_replay(path: &Path, journal: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// Whether the journal of a volume, or in an image of its own, holds transactions that the volume's blocks may lack.
+/// Whether the journal of a volume, or in an image of its own, holds transactions that the volume's
+/// blocks may lack.
 pub fn journal_is_dirty(path: &Path) -> Result<bool> {
     let text = cmd("dumpe2fs").arg("-h").arg(path).run()?;
     let start = text.lines().find_map(|line| line.strip_prefix("Journal start:"));

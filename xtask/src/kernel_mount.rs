@@ -45,8 +45,9 @@ impl Loop {
 }
 
 impl Drop for Loop {
-    /// Detaches the device. Blocks until the kernel has written all of a volume that was mounted: a copy of the mount in another
-    /// namespace goes on after the unmount, and the device stays attached until then.
+    /// Detaches the device. Blocks until the kernel has written all of a volume that was mounted: a
+    /// copy of the mount in another namespace goes on after the unmount, and the device stays
+    /// attached until then.
     fn drop(&mut self) {
         let image = self.attached();
         if let Err(error) = cmd("losetup").arg("--detach").arg(&self.device).always().run() {
@@ -64,8 +65,9 @@ impl Drop for Loop {
     }
 }
 
-/// Makes the image `path` of `size` bytes with `mke2fs`, to which `options` go, and its journal with blocks of `block_size` bytes, as
-/// the volume gets, in the image `journal`. Returns the device of the journal.
+/// Makes the image `path` of `size` bytes with `mke2fs`, to which `options` go, and its journal
+/// with blocks of `block_size` bytes, as the volume gets, in the image `journal`. Returns the
+/// device of the journal.
 pub fn mke2fs_with_journal(
     path: &Path,
     size: u64,
@@ -90,7 +92,8 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Mounts `image` at the folder `dir`, which it makes, with mount options such as `rw,data=ordered`.
+    /// Mounts `image` at the folder `dir`, which it makes, with mount options such as
+    /// `rw,data=ordered`.
     pub fn new(image: &Path, dir: &Path, options: &str) -> Result<Mount> {
         std::fs::create_dir_all(dir)?;
         let device = Loop::attach(image)?;
@@ -117,7 +120,8 @@ impl Drop for Mount {
             return;
         }
         if cmd("umount").arg(&self.dir).always().run().is_err() {
-            // Another process has a file open in it. A lazy unmount takes effect when that is closed.
+            // Another process has a file open in it. A lazy unmount takes effect when that is
+            // closed.
             let _ = cmd("umount").arg("--lazy").arg(&self.dir).always().run();
         }
     }

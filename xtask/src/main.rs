@@ -1,4 +1,5 @@
-//! The project's checks: `cargo xtask test` runs them all; the campaigns run alone, and longer, too.
+//! The project's checks: `cargo xtask test` runs them all; the campaigns run alone, and longer,
+//! too.
 
 #![forbid(unsafe_code)]
 
@@ -63,16 +64,19 @@ enum Command {
         /// Show the steps and end
         #[arg(long)]
         list: bool,
-        /// The process that started this one runs other steps, has installed the packages, and has built the programs
+        /// The process that started this one runs other steps, has installed the packages, and has
+        /// built the programs
         #[arg(long, hide = true)]
         beside: bool,
     },
-    /// The rules of the project: imports, locks, hazards, prose; reads the sources and builds nothing
+    /// The rules of the project: imports, locks, hazards, prose; reads the sources and builds
+    /// nothing
     Tidy,
-    /// Images of all kinds that mke2fs makes, alone and combined, changed and read by parext4 and the kernel in turn
+    /// Images of all kinds that mke2fs makes, alone and combined, changed and read by parext4 and
+    /// the kernel in turn
     Formats(formats::Args),
-    /// Fuzz targets: damaged images and logs, sequences of operations with crashes, the range lock, requests of a mount, and what
-    /// users type
+    /// Fuzz targets: damaged images and logs, sequences of operations with crashes, the range lock,
+    /// requests of a mount, and what users type
     Fuzz(fuzz::Args),
     /// Volumes that parext4 makes, under fio in the kernel
     Mkfs(Length),
@@ -80,13 +84,17 @@ enum Command {
     Dirty(Length),
     /// parext4 killed in the middle of a put
     Kill(Length),
-    /// Power cuts during short sequences of operations and histories of threads: what recovery leaves, against an oracle
+    /// Power cuts during short sequences of operations and histories of threads: what recovery
+    /// leaves, against an oracle
     Crash(crash::Args),
-    /// The engine with all its threads on a simulated device, with time skipped; one seed gives exactly the same run
+    /// The engine with all its threads on a simulated device, with time skipped; one seed gives
+    /// exactly the same run
     Simulate(simulate::Args),
-    /// Workloads over all operations with each request of the device failing, and with little memory and space
+    /// Workloads over all operations with each request of the device failing, and with little
+    /// memory and space
     Faults(faults::Args),
-    /// Guards, orderings and error paths of the range lock and of parts of the engine, broken one at a time: tests must notice
+    /// Guards, orderings and error paths of the range lock and of parts of the engine, broken one
+    /// at a time: tests must notice
     Mutants(mutants::Args),
     /// Random operations of every kind on one file, buffered and direct, against a model
     Fsx {
@@ -121,7 +129,8 @@ enum Command {
         #[arg(long, value_name = "NAME", default_value = "")]
         only: String,
     },
-    /// Real programs on a mount: SQLite, git, tar, and with `--long` rsync, gcc, fio, stress-ng, qemu-img and PostgreSQL
+    /// Real programs on a mount: SQLite, git, tar, and with `--long` rsync, gcc, fio, stress-ng,
+    /// qemu-img and PostgreSQL
     MountPrograms {
         #[command(flatten)]
         length: Length,
@@ -143,7 +152,8 @@ enum Command {
     BenchCheck(bench_check::Args),
     /// Measure the cost of the range lock: `parext4-bench` beside a build whose lock locks nothing
     BenchLock(bench_lock::Args),
-    /// `put` beside mke2fs and debugfs, `check` beside e2fsck, and overwrites of files without extents beside files with them
+    /// `put` beside mke2fs and debugfs, `check` beside e2fsck, and overwrites of files without
+    /// extents beside files with them
     BenchFormats(bench_formats::Args),
     /// `parext4-bench` on network block devices beside fio's engines for them, on the same image
     BenchNetwork(bench_network::Args),

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use crate::command::{Cmd, cmd};
 
-/// Option: one thread serves each connection, one request after the other. nbdkit 1.32 with more threads aborts ("Assertion
-/// `sock >= 0' failed") when a client goes while several of its requests are under way. So clients that are killed or cut off
-/// need this option.
+/// Option: one thread serves each connection, one request after the other. nbdkit 1.32 with more
+/// threads aborts ("Assertion `sock >= 0' failed") when a client goes while several of its requests
+/// are under way. So clients that are killed or cut off need this option.
 pub const ONE_THREAD: &str = "--threads=1";
 
 /// Returns the command of a server on a Unix socket. It ends with this process.

@@ -73,7 +73,8 @@ impl<'a> Mounted<'a> {
         Ok(())
     }
 
-    /// Unmounts a volume that has stopped, and returns what `umount` said about data that may be lost.
+    /// Unmounts a volume that has stopped, and returns what `umount` said about data that may be
+    /// lost.
     pub fn unmount_stopped(mut self) -> Result<String> {
         let output = self.bed.parext4("umount").arg(&self.dir).output()?;
         if output.status.success() || is_mounted(&self.dir)? {

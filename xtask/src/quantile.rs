@@ -1,6 +1,7 @@
 //! Middles and scatter of measured values.
 
-/// The value below which the part `part` of `values` lies, between two of them if need be; NaN if there are none.
+/// The value below which the part `part` of `values` lies, between two of them if need be; NaN if
+/// there are none.
 pub fn quantile(values: &[f64], part: f64) -> f64 {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);

@@ -1,7 +1,7 @@
 //! The slowest fsync and the slowest request of a step, and the slowest command line of `parext4`.
 //!
-//! Test programs append theirs to a file that `PAREXT4_SLOWEST` names, see `testkit::slowest`; the servers of mounts tell
-//! theirs in `parext4 stat`.
+//! Test programs append theirs to a file that `PAREXT4_SLOWEST` names, see `testkit::slowest`; the
+//! servers of mounts tell theirs in `parext4 stat`.
 
 use std::fmt;
 use std::path::Path;
@@ -47,7 +47,8 @@ impl Slowest {
         }
     }
 
-    /// Parses the lines that test programs append. A program that was killed may have left half a line.
+    /// Parses the lines that test programs append. A program that was killed may have left half a
+    /// line.
     fn parse(text: &str) -> Self {
         let one = |line: &str| {
             let (kind, nanoseconds) = line.split_once(' ')?;

@@ -40,12 +40,14 @@ impl TestBed {
         self.dir.path().join(name)
     }
 
-    /// Returns a parext4 command with `words` as its first arguments. Its time counts for the slowest command of the step.
+    /// Returns a parext4 command with `words` as its first arguments. Its time counts for the
+    /// slowest command of the step.
     pub fn parext4(&self, words: &str) -> Cmd {
         cmd(&self.binary).args(words).noted()
     }
 
-    /// Returns a command of the benchmarks that [`release`](Self::release) has built, which prints its result as JSON.
+    /// Returns a command of the benchmarks that [`release`](Self::release) has built, which prints
+    /// its result as JSON.
     pub fn bench(&self) -> Cmd {
         cmd(self.beside("parext4-bench")).arg("--json")
     }

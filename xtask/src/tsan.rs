@@ -13,7 +13,8 @@ use crate::{cargo_test, tsan_report, workspace};
 /// What ThreadSanitizer does not report of libraries in C++; each line says why.
 const SUPPRESSIONS: &str = "crates/parext4/tests/tsan-libraries.supp";
 
-/// Runs the stress tests of the range lock, and unless the run is quick of the engine, under ThreadSanitizer.
+/// Runs the stress tests of the range lock, and unless the run is quick of the engine, under
+/// ThreadSanitizer.
 pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
     if let Err(error) = nightly::install_with_sources() {
         report.skip("tsan", &format!("{error:#}"));
@@ -26,7 +27,8 @@ pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
 
 /// Returns the command that runs the tests.
 fn tests(scope: Scope) -> Cmd {
-    // ThreadSanitizer sees synchronisation inside the standard library only if that is instrumented too.
+    // ThreadSanitizer sees synchronisation inside the standard library only if that is instrumented
+    // too.
     nightly("cargo test -Zbuild-std")
         .args(scope.quick_or("-p rangelock", "-p rangelock -p parext4"))
         .args("--test stress --target")

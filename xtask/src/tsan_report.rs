@@ -1,4 +1,5 @@
-//! What ThreadSanitizer has written: shown whole, and the first reports named in the summary, which is all that some logs keep.
+//! What ThreadSanitizer has written: shown whole, and the first reports named in the summary, which
+//! is all that some logs keep.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,8 @@ use crate::report::Report;
 
 /// Begins the name of each report; ThreadSanitizer adds the number of the process.
 const NAME: &str = "report";
-/// Begins a report that the process survives. Another begins with the name of what failed, such as `FATAL:`.
+/// Begins a report that the process survives. Another begins with the name of what failed, such as
+/// `FATAL:`.
 const WARNING: &str = "WARNING: ThreadSanitizer: ";
 /// Reports that the summary names, and functions of each stack.
 const NAMED: usize = 5;
@@ -61,7 +63,8 @@ fn finding(report: &str) -> String {
     format!("{kind}: {}", stacks.collect::<Vec<_>>().join("; "))
 }
 
-/// Returns the function of a frame such as `3 name path:line`; `None` for the wrappers of the standard library.
+/// Returns the function of a frame such as `3 name path:line`; `None` for the wrappers of the
+/// standard library.
 fn function(frame: &str) -> Option<&str> {
     let (_, rest) = frame.split_once(' ')?;
     let path = rest.find(" /").or_else(|| rest.find(" <null>")).unwrap_or(rest.len());

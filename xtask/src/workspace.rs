@@ -44,9 +44,10 @@ pub fn are_programs_built() -> bool {
     *ARE_BUILT.lock().expect("no thread panics with it")
 }
 
-/// Builds the programs that campaigns run, and returns the folder with them. They have the profile of the tests, with all checks, and the
-/// features of the whole workspace, so cargo builds them only once. A call after the first, also one by a process that [`use_programs`] has
-/// told of the first, does not wait for builds that run at the time.
+/// Builds the programs that campaigns run, and returns the folder with them. They have the profile
+/// of the tests, with all checks, and the features of the whole workspace, so cargo builds them
+/// only once. A call after the first, also one by a process that [`use_programs`] has told of the
+/// first, does not wait for builds that run at the time.
 pub fn build_programs() -> Result<PathBuf> {
     let mut are_built = ARE_BUILT.lock().expect("no thread panics with it");
     let folder = target().join("stress");
@@ -82,8 +83,8 @@ pub fn build_parext4() -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// An empty folder on the disk that holds the build outputs (images need direct I/O, which a temporary folder
-/// in memory may refuse). It goes when the value does.
+/// An empty folder on the disk that holds the build outputs (images need direct I/O, which a
+/// temporary folder in memory may refuse). It goes when the value does.
 pub fn scratch() -> Result<TempDir> {
     let parent = target().join("xtask");
     std::fs::create_dir_all(&parent)?;

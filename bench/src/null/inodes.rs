@@ -32,7 +32,8 @@ impl Inodes {
         self.names.get(&(parent, name.to_owned())).and_then(|ino| self.attrs.get(ino))
     }
 
-    /// Returns the entries of a directory after `offset`. The offset of an entry is its inode number.
+    /// Returns the entries of a directory after `offset`. The offset of an entry is its inode
+    /// number.
     pub fn entries_after(&self, dir: INodeNo, offset: u64) -> impl Iterator<Item = (&OsStr, INodeNo)> {
         let inside = self.names.iter().filter(|((parent, _), _)| *parent == dir);
         let mut entries: Vec<_> = inside.map(|((_, name), &child)| (&**name, child)).collect();
@@ -55,7 +56,8 @@ impl Inodes {
     }
 }
 
-/// Returns the attributes in the entry for a name that does not exist. The kernel caches such an entry.
+/// Returns the attributes in the entry for a name that does not exist. The kernel caches such an
+/// entry.
 pub fn negative() -> FileAttr {
     let epoch = SystemTime::UNIX_EPOCH;
     FileAttr {

@@ -1,5 +1,6 @@
-//! A FUSE file system that answers every request at once and stores no data: files have names and sizes, but neither contents
-//! nor extended attributes. What a mount costs in comparison is its own work, not that of FUSE.
+//! A FUSE file system that answers every request at once and stores no data: files have names and
+//! sizes, but neither contents nor extended attributes. What a mount costs in comparison is its own
+//! work, not that of FUSE.
 
 mod inodes;
 
@@ -19,7 +20,8 @@ use rustix::fs::OFlags;
 
 use inodes::{Inodes, negative};
 
-/// How long the kernel may cache names and attributes: as long as it may cache them for a mounted volume.
+/// How long the kernel may cache names and attributes: as long as it may cache them for a mounted
+/// volume.
 const TTL: Duration = Duration::from_secs(1 << 30);
 /// Limit of one read request, in bytes.
 const MAX_READ: usize = 1 << 20;
@@ -224,8 +226,8 @@ impl Filesystem for Null {
         reply.ok();
     }
 
-    /// Replies that there is no such attribute. Without an implementation, the kernel would stop asking for attributes, which it
-    /// does before the first write of a file.
+    /// Replies that there is no such attribute. Without an implementation, the kernel would stop
+    /// asking for attributes, which it does before the first write of a file.
     fn getxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, reply: ReplyXattr) {
         let _request = self.transport.begin_request();
         reply.error(Errno::ENODATA);

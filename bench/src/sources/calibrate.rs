@@ -1,4 +1,5 @@
-//! Finds the latency of a simulated device with which the engine reaches the rate that a source measured before its change.
+//! Finds the latency of a simulated device with which the engine reaches the rate that a source
+//! measured before its change.
 
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use crate::outcome::Outcome;
 /// The engine before the change: one write at a time.
 pub const BEFORE: Engine = Engine { policy: Policy::Exclusive, ..Engine::DEFAULT };
 
-/// Returns the latency with which `run` performs `rate` sequential operations per second; 0 if the rate cannot be reached.
+/// Returns the latency with which `run` performs `rate` sequential operations per second; 0 if the
+/// rate cannot be reached.
 pub fn latency(rate: f64, mut run: impl FnMut(Duration) -> Result<Outcome>) -> Result<Duration> {
     const TRIES: u32 = 4;
     const NEAR: f64 = 0.02;

@@ -6,7 +6,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// Returns the command for `program`, which is found in `PATH` or in the directories of the administrator.
+/// Returns the command for `program`, which is found in `PATH` or in the directories of the
+/// administrator.
 pub fn command(program: impl AsRef<OsStr>, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
     let mut command = Command::new(program);
     command.env("PATH", path());
@@ -16,8 +17,8 @@ pub fn command(program: impl AsRef<OsStr>, args: impl IntoIterator<Item = impl A
     command
 }
 
-/// Returns `PATH` with the directories of the administrator, and with the directories that Debian has
-/// for PostgreSQL's programs.
+/// Returns `PATH` with the directories of the administrator, and with the directories that Debian
+/// has for PostgreSQL's programs.
 fn path() -> String {
     let mut path = std::env::var("PATH").unwrap_or_default() + ":/usr/local/sbin:/usr/sbin:/sbin";
     for version in std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten() {

@@ -24,15 +24,18 @@ use crate::target::{self, CopyTarget, DirTarget, LibTarget, RawTarget};
 
 /// Requests that the simulated device serves at a time.
 const PARALLEL: usize = 1024;
-/// Bytes that this process uses in a memory control group besides the page cache: stacks, buffers, histograms, kernel objects.
+/// Bytes that this process uses in a memory control group besides the page cache: stacks, buffers,
+/// histograms, kernel objects.
 const OWN_MEMORY: u64 = 2 << 20;
 
-/// Returns the size of the image: room for the files and a journal, and at least the smallest size of XFS.
+/// Returns the size of the image: room for the files and a journal, and at least the smallest size
+/// of XFS.
 fn image_size(scale: Scale) -> u64 {
     (scale.size * 3).max(384 << 20)
 }
 
-/// The storage of all runs. Fields are dropped in order, so the loop device is detached before its image is removed.
+/// The storage of all runs. Fields are dropped in order, so the loop device is detached before its
+/// image is removed.
 #[derive(Debug)]
 pub struct Environment {
     loop_device: Option<Loop>,
@@ -220,7 +223,8 @@ impl Environment {
     }
 }
 
-/// Returns the peers whose programs are installed and that this user can mount. Prints the reason for each other peer.
+/// Returns the peers whose programs are installed and that this user can mount. Prints the reason
+/// for each other peer.
 fn usable_peers() -> Vec<FileSystem> {
     let is_root = rustix::process::geteuid().is_root();
     let mounted = [CacheMode::Kernel, CacheMode::Writeback, CacheMode::Direct].map(FileSystem::Mounted);

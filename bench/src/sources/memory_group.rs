@@ -1,25 +1,28 @@
-//! Puts this process into a memory control group (version 1 or 2) during a run. The group limits the kernel's page cache.
+//! Puts this process into a memory control group (version 1 or 2) during a run. The group limits
+//! the kernel's page cache.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// Where the kernel mounts the control groups, by the convention of systemd and of container runtimes.
+/// Where the kernel mounts the control groups, by the convention of systemd and of container
+/// runtimes.
 const MOUNT_POINT: &str = "/sys/fs/cgroup";
 
 /// The control group of this process, and the directory for new groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct GroupDir {
     dir: PathBuf,
-    /// The directory for new groups. In version 2 a group with limits has no sibling processes in its parent, so new groups
-    /// are made beside this process's own.
+    /// The directory for new groups. In version 2 a group with limits has no sibling processes in
+    /// its parent, so new groups are made beside this process's own.
     parent: PathBuf,
     /// The file that holds a group's limit in bytes.
     limit: &'static str,
 }
 
-/// A group that this process is in. Dropping it returns the process to its former group and removes the group.
+/// A group that this process is in. Dropping it returns the process to its former group and removes
+/// the group.
 #[derive(Debug)]
 pub struct MemoryGroup {
     dir: PathBuf,
@@ -27,8 +30,8 @@ pub struct MemoryGroup {
 }
 
 impl MemoryGroup {
-    /// Moves this process to a new group. From now on its threads use at most `limit` bytes of memory, including the pages that
-    /// they bring into the kernel's page cache.
+    /// Moves this process to a new group. From now on its threads use at most `limit` bytes of
+    /// memory, including the pages that they bring into the kernel's page cache.
     ///
     /// # Errors
     /// If there is no controller for memory, or this process may not use it.
@@ -65,8 +68,9 @@ fn move_to(group: &Path) -> Result<()> {
     fs::write(&path, std::process::id().to_string()).with_context(|| path.display().to_string())
 }
 
-/// Returns the group of this process according to the text of `/proc/self/cgroup`. A hierarchy of version 1 that has the
-/// memory controller takes precedence, because version 2 has no such controller then.
+/// Returns the group of this process according to the text of `/proc/self/cgroup`. A hierarchy of
+/// version 1 that has the memory controller takes precedence, because version 2 has no such
+/// controller then.
 fn own_group(groups: &str) -> Option<GroupDir> {
     let fields = |line: &'_ str| -> Option<(String, String)> {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;

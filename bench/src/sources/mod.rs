@@ -1,8 +1,10 @@
-//! The comparison of parext4 with the techniques that it builds on (the *sources*, S1 to S5), before and after each of them,
-//! and with other file systems (the *peers*); also work with names and small files, through mounts.
+//! The comparison of parext4 with the techniques that it builds on (the *sources*, S1 to S5),
+//! before and after each of them, and with other file systems (the *peers*); also work with names
+//! and small files, through mounts.
 //!
-//! The participants of a case run in turn, round by round, and each round starts with another participant. So other work of the
-//! machine affects all of them alike. The report includes the cases in which parext4 is slower.
+//! The participants of a case run in turn, round by round, and each round starts with another
+//! participant. So other work of the machine affects all of them alike. The report includes the
+//! cases in which parext4 is slower.
 
 mod calibrate;
 mod cases;
@@ -60,7 +62,8 @@ impl Comparison {
     /// Runs the comparison, prints the table to `out` and writes the result files.
     ///
     /// # Errors
-    /// If `only` matches no case, the image or a mount cannot be made, or a run of parext4 or of the plain device failed.
+    /// If `only` matches no case, the image or a mount cannot be made, or a run of parext4 or of
+    /// the plain device failed.
     pub fn run(&self, out: &mut impl Write) -> Result<()> {
         let (mut cases, scale) = (self.cases()?, self.scale);
         cases.retain(Case::has_programs);

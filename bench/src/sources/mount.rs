@@ -22,7 +22,8 @@ pub enum FileSystem {
     Mounted(CacheMode),
     /// ext4 by e2fsprogs, through FUSE.
     Fuse2fs,
-    /// The null file system, which answers at once, through FUSE: an upper bound for file systems there.
+    /// The null file system, which answers at once, through FUSE: an upper bound for file systems
+    /// there.
     Null,
 }
 
@@ -69,7 +70,8 @@ impl FileSystem {
         }
     }
 
-    /// Returns true if a program serves the image, instead of the kernel, which needs a block device.
+    /// Returns true if a program serves the image, instead of the kernel, which needs a block
+    /// device.
     pub fn is_program(self) -> bool {
         matches!(self, Self::Mounted(_) | Self::Fuse2fs | Self::Null)
     }
@@ -98,8 +100,8 @@ impl FileSystem {
     fn make(self, path: &Path) -> Result<()> {
         let options: &[&str] = match self {
             Self::Null => return Ok(()),
-            // Initializes everything now, so that no background work disturbs the measurement. Discards nothing, because that
-            // would punch holes into the image.
+            // Initializes everything now, so that no background work disturbs the measurement.
+            // Discards nothing, because that would punch holes into the image.
             Self::Ext4 | Self::Mounted(_) | Self::Fuse2fs => {
                 &["-q", "-F", "-b4096", "-Jsize=64", "-Enodiscard,lazy_itable_init=0,lazy_journal_init=0"]
             }
@@ -172,7 +174,8 @@ impl Drop for Mount {
             eprintln!("parext4: cannot unmount {}: {error:#}", self.dir.path().display());
         }
         if let Some(server) = &mut self.server {
-            // The server writes back its cache before it exits. The next run must not overlap with that.
+            // The server writes back its cache before it exits. The next run must not overlap with
+            // that.
             let _ = server.wait();
         }
     }

@@ -1,7 +1,7 @@
 //! Draws the results as SVG and PNG: a bar for each line of the table.
 //!
-//! The length of a bar is its share of the best of its case, because cases differ too much for one scale. Its figure follows
-//! it.
+//! The length of a bar is its share of the best of its case, because cases differ too much for one
+//! scale. Its figure follows it.
 
 use std::fs::File;
 use std::io::BufWriter;

@@ -57,7 +57,8 @@ impl Files {
     }
 }
 
-/// Fills the kernel's page cache with a temporary file, so that it allocates its memory before the run.
+/// Fills the kernel's page cache with a temporary file, so that it allocates its memory before the
+/// run.
 fn warm_up(path: &Path, job: &Job) -> Result<()> {
     let file = open(path, job, OFlags::CREATE | OFlags::EXCL)?;
     fill(job.size, |bytes, offset| write_at(&file, bytes, offset))?;
@@ -129,8 +130,9 @@ impl JobFiles for Files {
     }
 }
 
-/// Faults in pages of a mapping of the file, each by a system call of its own, as nothing else than a look at the
-/// memory would. Where the kernel maps several pages at one fault, the calls for the others find them mapped.
+/// Faults in pages of a mapping of the file, each by a system call of its own, as nothing else than
+/// a look at the memory would. Where the kernel maps several pages at one fault, the calls for the
+/// others find them mapped.
 fn faults(file: &File) -> Result<impl FnMut(&Io) -> Result<()> + Send + use<>> {
     let mapping = MmapRaw::map_raw(file).context("mapping the file")?;
     Ok(move |io: &Io| {

@@ -80,7 +80,8 @@ struct Files {
 }
 
 impl Files {
-    /// Fills the page cache with `bytes` bytes of a temporary file, so that it allocates its memory before the run.
+    /// Fills the page cache with `bytes` bytes of a temporary file, so that it allocates its memory
+    /// before the run.
     fn warm_up(&self, bytes: u64) -> Result<()> {
         let path = format!("/bench-{}-warm-up", std::process::id());
         let file = self.volume.open_file(&path, &OpenOptions::read_write().create_new(true))?;

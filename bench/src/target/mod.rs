@@ -1,4 +1,5 @@
-//! What a job runs on: the library, the plain device, a directory of any mounted file system, or an array.
+//! What a job runs on: the library, the plain device, a directory of any mounted file system, or an
+//! array.
 
 mod copy;
 mod dir;
@@ -35,7 +36,8 @@ pub fn run(target: &dyn Target, job: &Job) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Returns the smallest number of extents for `bytes` bytes that are spread evenly over the job's files.
+/// Returns the smallest number of extents for `bytes` bytes that are spread evenly over the job's
+/// files.
 fn ideal_extents(job: &Job, bytes: u64) -> u64 {
     let files = u64::from(job.file_count());
     (bytes / files).div_ceil(LONGEST_EXTENT).max(1) * files

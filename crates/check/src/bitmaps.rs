@@ -76,7 +76,8 @@ impl GroupReport<'_, '_> {
     }
 }
 
-/// Checks the block bitmap and the free blocks of a group. Returns the number of clusters that are free.
+/// Checks the block bitmap and the free blocks of a group. Returns the number of clusters that are
+/// free.
 fn blocks(volume: &Volume<'_>, group: u32, desc: &GroupDesc, buf: &mut [u8]) -> u32 {
     let ratio = volume.sb.blocks_per_group() / volume.sb.clusters_per_group();
     let clusters = volume.group_blocks(group).div_ceil(ratio);
@@ -121,7 +122,8 @@ fn blocks(volume: &Volume<'_>, group: u32, desc: &GroupDesc, buf: &mut [u8]) -> 
     free
 }
 
-/// Returns the first block of the group that is in use and does not belong to the file system itself.
+/// Returns the first block of the group that is in use and does not belong to the file system
+/// itself.
 fn first_of_a_file(volume: &Volume<'_>, group: u32, clusters: u32) -> Option<u64> {
     let first = u64::from(group) * u64::from(volume.sb.clusters_per_group());
     let words = (0..clusters.div_ceil(64) as usize).map(|index| (index, volume.claims.word(group, index)));

@@ -1,7 +1,7 @@
 //! Which blocks of the volume a structure uses, one bit for each, and which are used twice.
 //!
-//! With `bigalloc` a bit stands for a cluster. The bits of a group take memory when the first block of the group is claimed.
-//! Threads claim at the same time.
+//! With `bigalloc` a bit stands for a cluster. The bits of a group take memory when the first block
+//! of the group is claimed. Threads claim at the same time.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -1,4 +1,5 @@
-//! The pass over all directories, as pass 2 of e2fsck: blocks, entries, index trees, and the inodes that entries name.
+//! The pass over all directories, as pass 2 of e2fsck: blocks, entries, index trees, and the inodes
+//! that entries name.
 
 use std::hash::RandomState;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -321,7 +322,8 @@ impl<'a, 'v> Check<'a, 'v> {
 
     fn file_type(&self, entry: &Entry<'_>, block: u64, kind: u8) {
         let (found, name, ino) = (entry.file_type, printable(entry.name), entry.ino);
-        // 0 stands for an unknown type, as in volumes that got the feature later. e2fsck sets it, but accepts it, too.
+        // 0 stands for an unknown type, as in volumes that got the feature later. e2fsck sets it,
+        // but accepts it, too.
         if found == 0 {
             return;
         }

@@ -14,11 +14,12 @@ use crate::problem::{
 };
 use crate::volume::Volume;
 
-/// The largest number of groups without a usable descriptor. The superblock alone decides how many groups there are, so memory for
-/// groups is limited by the descriptors that are found.
+/// The largest number of groups without a usable descriptor. The superblock alone decides how many
+/// groups there are, so memory for groups is limited by the descriptors that are found.
 const MOST_UNUSABLE: usize = 1 << 16;
 
-/// Reads all descriptors, and claims the blocks of the file system itself. Returns false if too many descriptors are unusable.
+/// Reads all descriptors, and claims the blocks of the file system itself. Returns false if too
+/// many descriptors are unusable.
 pub(crate) fn check(volume: &mut Volume<'_>) -> bool {
     let Some(descs) = read_descriptors(volume) else {
         volume.findings.note(format!(
@@ -165,7 +166,8 @@ fn problem_of(field: &str) -> Problem {
     }
 }
 
-/// Compares the geometry in the backups of the superblock with the primary one. Other fields of a backup may be old.
+/// Compares the geometry in the backups of the superblock with the primary one. Other fields of a
+/// backup may be old.
 pub(crate) fn check_backups(volume: &Volume<'_>) {
     let mut buf = volume.buffer(1);
     for group in (1..volume.sb.group_count()).filter(|&group| volume.sb.has_backup(GroupNo(group))) {

@@ -1,4 +1,5 @@
-//! The index tree of a directory: which of its blocks are nodes, and which hashes the names of each leaf may have.
+//! The index tree of a directory: which of its blocks are nodes, and which hashes the names of each
+//! leaf may have.
 
 use std::collections::HashMap;
 
@@ -32,7 +33,8 @@ pub(crate) enum Role {
 
 /// The index of one directory.
 pub(crate) struct Index {
-    /// The blocks that nodes refer to. A hostile map may have holes of any size, so the other blocks use no memory.
+    /// The blocks that nodes refer to. A hostile map may have holes of any size, so the other
+    /// blocks use no memory.
     roles: HashMap<u32, Role>,
     /// The number of blocks of the directory; 0 if the root is unusable.
     blocks: u32,

@@ -93,8 +93,8 @@ pub(crate) fn check(volume: &Volume<'_>, found: &mut Found, ino: InodeNo, bytes:
     state(kind, (links == 0 && is_orphan) || is_value || volume.is_hidden(ino.get()))
 }
 
-/// Stands for the type of an inode whose mode has none, and of a special file or a symbolic link that
-/// e2fsck would delete: no type in a directory entry is right for it.
+/// Stands for the type of an inode whose mode has none, and of a special file or a symbolic link
+/// that e2fsck would delete: no type in a directory entry is right for it.
 const UNKNOWN_TYPE: u8 = 8;
 
 /// An inode that was parsed in spite of errors.
@@ -302,7 +302,8 @@ impl Check<'_, '_> {
         Some((attributes.inline_data, used))
     }
 
-    /// Checks that an encrypted inode has the attribute with its encryption policy. The deletion of an orphan may have removed it.
+    /// Checks that an encrypted inode has the attribute with its encryption policy. The deletion of
+    /// an orphan may have removed it.
     fn encryption(&self, policy: Policy) {
         let is_reserved = self.ino.get() < self.volume.sb.first_inode() && self.ino != InodeNo::ROOT;
         if !self.inode.flags.contains(InodeFlags::ENCRYPT) || is_reserved || self.is_deleted() {
@@ -344,7 +345,8 @@ impl Check<'_, '_> {
         }
     }
 
-    /// Checks the entries in the inode, or in `block`, whose values are in inodes. Returns the usage by the values.
+    /// Checks the entries in the inode, or in `block`, whose values are in inodes. Returns the
+    /// usage by the values.
     fn values(&self, found: &Found, block: Option<FsBlock>, entries: &[Entry<'_>]) -> Used {
         for entry in entries {
             if let Err((error, problems)) = found.values.refer(self.volume, self.ino, self.inode, entry) {

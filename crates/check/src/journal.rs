@@ -48,7 +48,8 @@ pub(crate) fn check(volume: &Volume<'_>, found: &Found) {
         }
         Ok(_) => {}
     }
-    // A journal in the volume has one user, and a journal on a device of its own is named by `s_journal_uuid`.
+    // A journal in the volume has one user, and a journal on a device of its own is named by
+    // `s_journal_uuid`.
     let users = buf.get(USERS..).and_then(<[u8]>::first_chunk).map_or(0, |word| u32::from_be_bytes(*word));
     if users > 1 && !is_elsewhere {
         let error = FormatError::new(

@@ -8,8 +8,8 @@ const MOST: usize = 16 << 20;
 
 /// The names of one directory.
 pub(crate) struct Names<'a> {
-    /// Two names with one hash are taken for equal: a collision of 64 bits with a random key is less likely than an error of the
-    /// memory.
+    /// Two names with one hash are taken for equal: a collision of 64 bits with a random key is
+    /// less likely than an error of the memory.
     hashes: HashSet<u64, BuildHasherDefault<Hashed>>,
     hasher: &'a RandomState,
 }

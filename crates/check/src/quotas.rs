@@ -1,4 +1,5 @@
-//! Compares the usage in quota files with what the pass over the inodes has counted, as e2fsck does after pass 5.
+//! Compares the usage in quota files with what the pass over the inodes has counted, as e2fsck does
+//! after pass 5.
 
 use std::fmt::Display;
 

@@ -1,7 +1,7 @@
 //! The resize inode, which holds the blocks that are reserved for more descriptors.
 //!
-//! Its map is a fixed function of the geometry: a double indirect block points to the reserved blocks of group 0, and each of
-//! these to its copies in the groups with a backup.
+//! Its map is a fixed function of the geometry: a double indirect block points to the reserved
+//! blocks of group 0, and each of these to its copies in the groups with a backup.
 
 use std::collections::HashMap;
 

@@ -35,7 +35,8 @@ pub(crate) fn check(
         fail("i_size", format!("{} in a special file", inode.size), PR_1_SET_NONZSIZE);
     }
     let has_flag_of_files = inode.flags.intersects(InodeFlags::INDEX | InodeFlags::EXTENTS);
-    // The kernel does not clear the rest of `i_block`, but nothing can set these flags of a special file.
+    // The kernel does not clear the rest of `i_block`, but nothing can set these flags of a special
+    // file.
     let is_flagged = inode.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND);
     let has_blocks = is_flagged && !is_zero(&inode.block[AFTER_DEVICE]);
     if has_flag_of_files || has_blocks {

@@ -1,4 +1,5 @@
-//! Symbolic links: the target has exactly the size of the link, and lies in the inode or in its only block.
+//! Symbolic links: the target has exactly the size of the link, and lies in the inode or in its
+//! only block.
 
 use parext4_format::extent::{self, ExtentNode};
 use parext4_format::inode::{Inode, InodeFlags};

@@ -1,4 +1,5 @@
-//! Connects directories to the root, and compares link counts with names, as passes 3 and 4 of e2fsck.
+//! Connects directories to the root, and compares link counts with names, as passes 3 and 4 of
+//! e2fsck.
 
 use std::sync::atomic::Ordering;
 

@@ -1,7 +1,9 @@
-//! Counts the space and the inodes of each user, group and project, for the comparison with the quota files.
+//! Counts the space and the inodes of each user, group and project, for the comparison with the
+//! quota files.
 //!
-//! Each thread counts the inodes of one group of the volume, and adds the sums to the sums of all threads when the group ends. So
-//! memory follows the number of ids, whatever the number of threads.
+//! Each thread counts the inodes of one group of the volume, and adds the sums to the sums of all
+//! threads when the group ends. So memory follows the number of ids, whatever the number of
+//! threads.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

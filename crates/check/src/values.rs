@@ -1,9 +1,9 @@
 //! Inodes that hold values of attributes (feature `ea_inode`): each entry must lead to such an
 //! inode, and each such inode counts the entries that refer to it.
 //!
-//! The values are read before the pass over the inodes, because an entry may refer to an inode of any
-//! group. That pass counts the references, and [`Values::check_references`] compares them with the
-//! stored ones.
+//! The values are read before the pass over the inodes, because an entry may refer to an inode of
+//! any group. That pass counts the references, and [`Values::check_references`] compares them with
+//! the stored ones.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,8 +54,8 @@ impl Value {
         entry.has_hash_of(&self.hash.to_le_bytes())
     }
 
-    /// Returns true if Lustre stored the value of this entry: it hashes no values, and the inode of the value names the inode with the
-    /// attribute.
+    /// Returns true if Lustre stored the value of this entry: it hashes no values, and the inode of
+    /// the value names the inode with the attribute.
     fn is_of_lustre(&self, ino: InodeNo, inode: &Inode, entry: &Entry<'_>) -> bool {
         (self.mtime, self.generation) == (ino.get(), inode.generation) && !self.fits_hash(entry)
     }
@@ -125,7 +125,8 @@ impl Values {
         Ok(())
     }
 
-    /// Compares the references found with the stored counts. A value without links is an orphan, and may have none.
+    /// Compares the references found with the stored counts. A value without links is an orphan,
+    /// and may have none.
     pub(crate) fn check_references(&self, volume: &Volume<'_>) {
         // Sorts the values, because only the first findings are kept.
         let mut values: Vec<_> = self.0.iter().filter(|(_, value)| value.links != 0).collect();
@@ -149,8 +150,8 @@ impl Values {
         }
     }
 
-    /// Returns the usage that the values of `entries` add to an inode with these entries: one inode for each, and its space in whole
-    /// clusters. The space of a value of Lustre does not count.
+    /// Returns the usage that the values of `entries` add to an inode with these entries: one inode
+    /// for each, and its space in whole clusters. The space of a value of Lustre does not count.
     pub(crate) fn charge(
         &self,
         volume: &Volume<'_>,

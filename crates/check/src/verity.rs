@@ -1,4 +1,5 @@
-//! The descriptors of files that fs-verity protects, and the size of their Merkle trees. Contents are not verified.
+//! The descriptors of files that fs-verity protects, and the size of their Merkle trees. Contents
+//! are not verified.
 
 use std::collections::VecDeque;
 

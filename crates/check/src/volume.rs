@@ -1,4 +1,5 @@
-//! What all passes share: the device, the superblock, the descriptors, the blocks in use, and the state of each inode.
+//! What all passes share: the device, the superblock, the descriptors, the blocks in use, and the
+//! state of each inode.
 
 use std::collections::HashSet;
 use std::io::IoSliceMut;
@@ -191,8 +192,8 @@ impl<'a> Volume<'a> {
         }
     }
 
-    /// Returns true for inodes that no directory names: reserved ones, and hidden files of the file system. A journal that was added to
-    /// a mounted volume has a name.
+    /// Returns true for inodes that no directory names: reserved ones, and hidden files of the file
+    /// system. A journal that was added to a mounted volume has a name.
     pub(crate) fn is_hidden(&self, ino: u32) -> bool {
         let raw = self.sb.raw();
         let files = [raw.s_usr_quota_inum, raw.s_grp_quota_inum, raw.s_prj_quota_inum];

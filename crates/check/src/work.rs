@@ -3,8 +3,8 @@
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Calls `work` with each number below `parts`, on up to `threads` threads, each with a state of its own that `state` makes.
-/// Returns the states.
+/// Calls `work` with each number below `parts`, on up to `threads` threads, each with a state of
+/// its own that `state` makes. Returns the states.
 pub(crate) fn in_parallel<S: Send>(
     threads: usize,
     parts: usize,

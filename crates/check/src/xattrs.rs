@@ -179,8 +179,8 @@ impl<'a> XattrArea<'a> {
         }
     }
 
-    /// Checks that the values are after the list, which ends at `end`, and that no two of them overlap. The space of a value is a
-    /// multiple of four bytes.
+    /// Checks that the values are after the list, which ends at `end`, and that no two of them
+    /// overlap. The space of a value is a multiple of four bytes.
     fn check_values(&self, entries: &[Entry<'_>], end: usize) -> Result<(), (FormatError, Problem)> {
         let values = entries.iter().filter(|entry| entry.size > 0);
         let mut values: Vec<_> =

@@ -14,8 +14,8 @@ use crate::size;
 /// Time between two reads of the state.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// A line on stderr with the time since its start and the state of the work. It is removed when this is dropped, and there is none unless
-/// stderr is a terminal.
+/// A line on stderr with the time since its start and the state of the work. It is removed when
+/// this is dropped, and there is none unless stderr is a terminal.
 pub struct Activity(ProgressBar);
 
 impl Activity {

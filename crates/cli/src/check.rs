@@ -23,9 +23,10 @@ printed, 2 if the command line is wrong. A reader of the output that ends early 
 
 /// Check all structures of a volume without changing it, like e2fsck -fn
 ///
-/// Verifies every checksum and reference on all cores: superblock and backups, descriptors, bitmaps, inodes, extent trees,
-/// directories and their indexes, attributes, link counts, usage in quota files, descriptors of fs-verity, the journal's superblock.
-/// Prints a line for each finding: structure, field, what is wrong, where, and the problem as which e2fsck reports it. A journal
+/// Verifies every checksum and reference on all cores: superblock and backups, descriptors,
+/// bitmaps, inodes, extent trees, directories and their indexes, attributes, link counts, usage in
+/// quota files, descriptors of fs-verity, the journal's superblock. Prints a line for each finding:
+/// structure, field, what is wrong, where, and the problem as which e2fsck reports it. A journal
 /// that was not written back is replayed in memory first.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXIT_STATUS)]
@@ -133,7 +134,8 @@ fn check_image(args: &Args) -> Result<(Report, Option<Replayed>)> {
     Ok((report, replayed))
 }
 
-/// Replays the journal in memory if the volume needs it. A volume that cannot be opened is checked as it is.
+/// Replays the journal in memory if the volume needs it. A volume that cannot be opened is checked
+/// as it is.
 fn replay(image: &Path, device: Arc<dyn Device>) -> Result<(Arc<dyn Device>, Option<Replayed>)> {
     match needs_recovery(&*device) {
         Ok(true) => {}

@@ -20,9 +20,10 @@ Sizes take a unit: K, M, G, T or KiB, MiB, GiB, TiB for powers of 1024, and KB, 
 
 /// Make, read, write and mount ext4 images and devices in user space, without root
 ///
-/// IMAGE is an image file, a block device, or the URL of a device on the network; IMAGE?partition=N is a partition of it (GPT or
-/// MBR). For a file whose own name ends so, make a symbolic link of another name. A path inside an image is written IMAGE:/path; ls, get and put
-/// take IMAGE for IMAGE:/.
+/// IMAGE is an image file, a block device, or the URL of a device on the network; IMAGE?partition=N
+/// is a partition of it (GPT or MBR). For a file whose own name ends so, make a symbolic link of
+/// another name. A path inside an image is written IMAGE:/path; ls, get and put take IMAGE for
+/// IMAGE:/.
 #[derive(Debug, Parser)]
 #[command(name = "parext4", version, after_long_help = EXIT_STATUS)]
 pub struct Cli {
@@ -108,7 +109,8 @@ const OTHERS: &[(&[&str], &str)] = &[
 ];
 const MOUNTED: &str = "programs do all else with files once \"parext4 mount\" has mounted the volume";
 
-/// Replaces what clap suggests by what there is: clap suggests the name with the most similar letters.
+/// Replaces what clap suggests by what there is: clap suggests the name with the most similar
+/// letters.
 fn with_advice(mut error: clap::Error) -> clap::Error {
     let is_json = |value: &ContextValue| matches!(value, ContextValue::String(text) if text == "--json");
     let tip = match error.get(ContextKind::InvalidSubcommand) {
@@ -138,7 +140,8 @@ fn with_json() -> Vec<String> {
 
 #[cfg(any(test, fuzzing))]
 impl Cli {
-    /// Parses what the commands parse after the command line, for the fuzzer. Returns the volume that mkfs makes.
+    /// Parses what the commands parse after the command line, for the fuzzer. Returns the volume
+    /// that mkfs makes.
     pub fn prepare(self) -> Result<Option<parext4::MemDevice>> {
         match self.command {
             Command::Mkfs(args) => mkfs::make_in_memory(&args),

@@ -21,8 +21,8 @@ pub struct Disk {
     damage: Option<String>,
 }
 
-/// Reads the partitions of the disk in `image`; `None` if it holds a volume, or has no partition table. Also returns the parts of the image
-/// that may hold a signature and cannot be read.
+/// Reads the partitions of the disk in `image`; `None` if it holds a volume, or has no partition
+/// table. Also returns the parts of the image that may hold a signature and cannot be read.
 pub fn read(image: &Path) -> Result<(Option<Disk>, Vec<Unreadable>)> {
     let device = image::open_device(image, &DeviceOptions::new().read_only(true))?;
     let size = device.size();
@@ -36,7 +36,8 @@ pub fn read(image: &Path) -> Result<(Option<Disk>, Vec<Unreadable>)> {
         table => table.with_context(|| image.display().to_string())?,
     };
     let Some(PartitionTable { partitions, damage, .. }) = table else { return Ok((None, unreadable)) };
-    // Through the device of the disk: opening a partition would read the table again for each of up to 8192.
+    // Through the device of the disk: opening a partition would read the table again for each of up
+    // to 8192.
     let contents = |partition: &Partition| {
         let end = partition.start.saturating_add(partition.len);
         let contents = signature::scan(&*device, partition.start..end).contents;

@@ -17,7 +17,8 @@ impl fmt::Display for Reported {
 
 impl std::error::Error for Reported {}
 
-/// Prints a line on stderr. Nothing is printed if its reader is gone, or its file system full: that is no reason to stop.
+/// Prints a line on stderr. Nothing is printed if its reader is gone, or its file system full: that
+/// is no reason to stop.
 pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "parext4: {line}");
 }
@@ -36,7 +37,8 @@ pub fn describe(error: &anyhow::Error) -> String {
     line
 }
 
-/// Joins the causes of an error, the outermost first. Leaves out a name with which the next cause begins, too.
+/// Joins the causes of an error, the outermost first. Leaves out a name with which the next cause
+/// begins, too.
 fn join(causes: impl Iterator<Item = String>) -> String {
     let join = |line: String, outer: String| match line.strip_prefix(&format!("{outer}: ")) {
         Some(_) => line,
@@ -45,7 +47,8 @@ fn join(causes: impl Iterator<Item = String>) -> String {
     causes.collect::<Vec<_>>().into_iter().rev().reduce(join).unwrap_or_default()
 }
 
-/// Makes a message one line without control characters, which names from an image or an archive may contain.
+/// Makes a message one line without control characters, which names from an image or an archive may
+/// contain.
 pub fn printable(message: &str) -> String {
     message.replace('\n', " ").replace(char::is_control, "?")
 }
@@ -67,7 +70,8 @@ fn needs_check(error: &Error) -> bool {
     }
 }
 
-/// Words of the reasons why a volume stops that is not damaged: its machine no longer owns it, or its device was made smaller.
+/// Words of the reasons why a volume stops that is not damaged: its machine no longer owns it, or
+/// its device was made smaller.
 const UNDAMAGED: [&str; 5] = [
     "another client took over",
     "lost the exclusive lock",
@@ -76,8 +80,8 @@ const UNDAMAGED: [&str; 5] = [
     "the export has changed",
 ];
 
-/// Rewrites what the standard library says of an error of the system, `No such file or directory (os error 2)`, in lower
-/// case and without the number.
+/// Rewrites what the standard library says of an error of the system,
+/// `No such file or directory (os error 2)`, in lower case and without the number.
 fn plain(text: &str) -> String {
     let Some((text, _)) = text.rsplit_once(" (os error ") else { return text.to_owned() };
     let start = text.rfind(": ").map_or(0, |colon| colon + 2);

@@ -1,4 +1,5 @@
-//! `fallocate`: allocates, frees and moves the blocks of a file, with the options of util-linux's command.
+//! `fallocate`: allocates, frees and moves the blocks of a file, with the options of util-linux's
+//! command.
 
 use anyhow::{Context, Result};
 use parext4::{DirectFile, FileSize, OpenOptions};

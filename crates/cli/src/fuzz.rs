@@ -1,5 +1,5 @@
-//! Gives the bytes of a fuzzer to the parsers of the command line and of the files that it names: arguments, archives, manifests and
-//! partition tables.
+//! Gives the bytes of a fuzzer to the parsers of the command line and of the files that it names:
+//! arguments, archives, manifests and partition tables.
 
 mod archive;
 
@@ -20,7 +20,8 @@ use crate::image_path::ImagePath;
 use crate::mkfs::keywords;
 use crate::size;
 
-/// Parses what `bytes` stand for: a byte that chooses the parser, and its input. Returns the volume that was made or changed.
+/// Parses what `bytes` stand for: a byte that chooses the parser, and its input. Returns the volume
+/// that was made or changed.
 ///
 /// # Panics
 /// If a parser does, or leaves a volume with errors.

@@ -12,12 +12,14 @@ use crate::{image, json, output};
 
 /// Copy a file or tree out of a volume, like cp -a
 ///
-/// Modes, times, hard links, symbolic links, holes, user's extended attributes and access control lists are kept;
-/// owners, device nodes, set-ID bits and other extended attributes only if root runs the command. Existing files are
-/// replaced, existing directories merged. IMAGE:/dir/. means the contents of /dir.
+/// Modes, times, hard links, symbolic links, holes, user's extended attributes and access control
+/// lists are kept; owners, device nodes, set-ID bits and other extended attributes only if root
+/// runs the command. Existing files are replaced, existing directories merged. IMAGE:/dir/. means
+/// the contents of /dir.
 ///
-/// An error of one file, such as a damaged inode or an attribute that the file system refuses, is reported, and the copy goes on with the next
-/// file; the exit status is 1 then. A full file system ends the copy. A copy has its full length only when it has all its data.
+/// An error of one file, such as a damaged inode or an attribute that the file system refuses, is
+/// reported, and the copy goes on with the next file; the exit status is 1 then. A full file system
+/// ends the copy. A copy has its full length only when it has all its data.
 ///
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -27,10 +29,12 @@ pub struct Args {
     /// An existing directory, or the path of the copy
     #[arg(required_unless_present = "tar", conflicts_with = "tar")]
     dest: Option<PathBuf>,
-    /// Write a tar archive to FILE, or to standard output if that is -, with owners and all attributes, instead of files. A file that cannot
-    /// be read is left out, or filled with zeros from the error on, as by GNU tar, and reported. If the command ends early, it leaves an archive
-    /// that ends within a member, or an empty file, which GNU tar and put --tar refuse. A signal, or an error of standard output or of a
-    /// FILE that is not a regular file, may end the archive anywhere
+    /// Write a tar archive to FILE, or to standard output if that is -, with owners and all
+    /// attributes, instead of files. A file that cannot be read is left out, or filled with zeros
+    /// from the error on, as by GNU tar, and reported. If the command ends early, it leaves an
+    /// archive that ends within a member, or an empty file, which GNU tar and put --tar refuse. A
+    /// signal, or an error of standard output or of a FILE that is not a regular file, may end the
+    /// archive anywhere
     #[arg(long, value_name = "FILE")]
     tar: Option<PathBuf>,
     /// Number of threads; by default the number of cores

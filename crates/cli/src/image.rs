@@ -49,8 +49,8 @@ pub fn open_device(image: &Path, options: &DeviceOptions) -> Result<Arc<dyn Devi
     when_closed(image, || open_volume_device(image, options))
 }
 
-/// Opens `image` by `open`. If a server still has the image after its mount has ended, waits until the server has closed it:
-/// umount(2) does not wait for the server.
+/// Opens `image` by `open`. If a server still has the image after its mount has ended, waits until
+/// the server has closed it: umount(2) does not wait for the server.
 pub fn when_closed<T>(image: &Path, open: impl Fn() -> io::Result<T>) -> Result<T> {
     let disk = disk(image);
     let is_busy =
@@ -59,7 +59,8 @@ pub fn when_closed<T>(image: &Path, open: impl Fn() -> io::Result<T>) -> Result<
     let mut is_announced = false;
     let mut opened = open();
     while is_busy(&opened) {
-        // Asked before the attempt: a server that had closed the image by then does not make the attempt fail.
+        // Asked before the attempt: a server that had closed the image by then does not make the
+        // attempt fail.
         let is_closing = is_being_closed(disk) && started.elapsed() < SERVER_CLOSES_WITHIN;
         if is_closing {
             if started.elapsed() > ANNOUNCED_AFTER && !std::mem::replace(&mut is_announced, true) {
@@ -75,7 +76,8 @@ pub fn when_closed<T>(image: &Path, open: impl Fn() -> io::Result<T>) -> Result<
     opened.map_err(|error| not_opened(image, error))
 }
 
-/// Returns the image that holds a partition, `disk.img` of `disk.img?partition=2`; any other image itself.
+/// Returns the image that holds a partition, `disk.img` of `disk.img?partition=2`; any other image
+/// itself.
 pub fn disk(image: &Path) -> &Path {
     Path::new(split_partition(image.as_os_str()).0)
 }
@@ -103,7 +105,8 @@ pub fn open_volume(image: &Path, device: &DeviceOptions, options: &VolumeOptions
     open_volume_on(image, &device, journal, options)
 }
 
-/// Opens the volume on the device of `image`, with its journal on `journal` if that is a device of its own.
+/// Opens the volume on the device of `image`, with its journal on `journal` if that is a device of
+/// its own.
 pub fn open_volume_on(
     image: &Path,
     device: &Arc<dyn Device>,
@@ -131,8 +134,8 @@ pub fn replay_journal(image: &Path) -> Result<Replayed> {
     options.replay_journal(Arc::clone(&device)).map_err(|error| not_a_volume(image, &*device, error))
 }
 
-/// Names the image in the error of opening a volume, and what the image holds if that is not ext4. Adds the remedy if a part
-/// of the volume is missing, or the superblock is damaged.
+/// Names the image in the error of opening a volume, and what the image holds if that is not ext4.
+/// Adds the remedy if a part of the volume is missing, or the superblock is damaged.
 fn not_a_volume(name: &Path, device: &dyn Device, error: parext4::Error) -> Error {
     let image = name.display();
     if is_journal_device(device) {
@@ -172,7 +175,8 @@ fn journal_alone(image: &Path) -> Error {
     anyhow!("{image}: the journal of a volume on another device; name the volume, with --journal {image}")
 }
 
-/// Fails if `device` holds no volume of this kind, but something else, or nothing that is recognised.
+/// Fails if `device` holds no volume of this kind, but something else, or nothing that is
+/// recognised.
 pub fn refuse_foreign(image: &Path, device: &dyn Device) -> Result<()> {
     if is_journal_device(device) {
         return Err(journal_alone(image));
@@ -207,8 +211,8 @@ pub fn absolute(image: &Path) -> Result<PathBuf> {
     Ok(absolute.into())
 }
 
-/// Returns the options of a copy into or out of the volume in `image`: it must neither replace nor read the files that hold the
-/// volume.
+/// Returns the options of a copy into or out of the volume in `image`: it must neither replace nor
+/// read the files that hold the volume.
 pub fn copy_options<'a>(image: &Path, observer: &'a dyn Observer) -> CopyOptions<'a> {
     let devices = [Some(image), journal()].into_iter().flatten();
     let files = devices.filter_map(|device| Location::parse(disk(device)).ok()?.path().map(Path::to_owned));

@@ -49,7 +49,8 @@ impl ImagePath {
         Some(Self { image: OsStr::from_bytes(image).into(), path: OsStr::from_bytes(path).into() })
     }
 
-    /// Returns the root of `image`. Fails for what looks like a path without its slash, `IMAGE:path`.
+    /// Returns the root of `image`. Fails for what looks like a path without its slash,
+    /// `IMAGE:path`.
     fn root(image: OsString) -> Result<Self, String> {
         if image.is_empty() {
             return Err("expected IMAGE or IMAGE:/PATH".to_owned());

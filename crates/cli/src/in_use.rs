@@ -1,4 +1,5 @@
-//! Finds what uses an image or a block device: mounts, swap, loop devices, partitions, and devices stacked on it.
+//! Finds what uses an image or a block device: mounts, swap, loop devices, partitions, and devices
+//! stacked on it.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -9,8 +10,8 @@ use parext4_mount::mounts::{self, Mount};
 
 use crate::error::printable;
 
-/// Describes the first use of the image or block device at `path` that the kernel knows, such as `mounted on /mnt`.
-/// Returns `None` if there is none, or the kernel does not say.
+/// Describes the first use of the image or block device at `path` that the kernel knows, such as
+/// `mounted on /mnt`. Returns `None` if there is none, or the kernel does not say.
 pub fn describe(path: &Path) -> Option<String> {
     let metadata = path.metadata().ok()?;
     let users = Users { mounts: mounts::list().unwrap_or_default(), swaps: swaps() };
@@ -47,7 +48,8 @@ impl Users {
         self.swaps.iter().any(|swap| swap == path).then(|| "swap space".to_owned())
     }
 
-    /// Describes the use of a block device: its own, one of its partitions, or one of a device stacked on it.
+    /// Describes the use of a block device: its own, one of its partitions, or one of a device
+    /// stacked on it.
     fn of_device(&self, path: &Path, number: &str) -> Option<String> {
         let mount = self.mounts.iter().find(|mount| mount.device == number);
         if let Some(user) = mount.map(mounted).or_else(|| self.of_path(path)) {

@@ -1,6 +1,7 @@
 //! `info`: prints the properties of a volume and its free space.
 //!
-//! If the device cannot read a structure that opening the volume needs, prints what the superblock says, or else its first valid backup.
+//! If the device cannot read a structure that opening the volume needs, prints what the superblock
+//! says, or else its first valid backup.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -73,7 +74,8 @@ struct Shown {
     backup: Option<u64>,
 }
 
-/// Describes a volume that could not be opened because of `error`; `None` if that was no error of its device.
+/// Describes a volume that could not be opened because of `error`; `None` if that was no error of
+/// its device.
 fn find(image: &Path, error: &Error) -> Option<FoundInfo> {
     let is_of_device = |cause: &(dyn std::error::Error + 'static)| {
         matches!(cause.downcast_ref(), Some(parext4::Error::Device { .. }))
@@ -82,7 +84,8 @@ fn find(image: &Path, error: &Error) -> Option<FoundInfo> {
     find_info(&*image::open_device(image, &DeviceOptions::new().read_only(true)).ok()?)
 }
 
-/// Prints a warning for each part that cannot be read: `structures` with names, and `others` apart from them.
+/// Prints a warning for each part that cannot be read: `structures` with names, and `others` apart
+/// from them.
 fn warn(image: &Path, others: &[Unreadable], structures: &[(&str, Unreadable)]) {
     let image = image.display();
     let say = |part: Error| error::say(&format!("warning: {}", error::describe(&part)));

@@ -17,9 +17,11 @@ const PROGRAMS: [&str; 5] =
 
 /// Let mount(8), fstab and systemd mount images by the type fuse.parext4
 ///
-/// Links /sbin/mount.fuse.parext4, /sbin/mount.parext4 and /sbin/umount.fuse.parext4 to this program, wherever it lies.
-/// Links that are already right stay as they are. With --prefix, the links lead to where the program will be once the package is
-/// installed: to the place of this program below DIR, or else of the parext4 in usr/bin, usr/local/bin, bin, usr/sbin or sbin below DIR.
+/// Links /sbin/mount.fuse.parext4, /sbin/mount.parext4 and /sbin/umount.fuse.parext4 to this
+/// program, wherever it lies. Links that are already right stay as they are. With --prefix, the
+/// links lead to where the program will be once the package is installed: to the place of this
+/// program below DIR, or else of the parext4 in usr/bin, usr/local/bin, bin, usr/sbin or sbin below
+/// DIR.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Prepare a package in this directory, which stands for /
@@ -104,8 +106,8 @@ fn remove(path: &Path, dry_run: bool) -> Result<String> {
     Ok(format!("remove {}", path.display()))
 }
 
-/// Returns the target of a link, `None` if nothing is there. A file that is not a link was not installed by parext4, so
-/// it is an error.
+/// Returns the target of a link, `None` if nothing is there. A file that is not a link was not
+/// installed by parext4, so it is an error.
 fn linked_to(path: &Path) -> Result<Option<PathBuf>> {
     match path.symlink_metadata() {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),

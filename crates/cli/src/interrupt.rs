@@ -1,4 +1,5 @@
-//! Turns SIGINT, SIGTERM and SIGHUP into an error of the running command, so that destructors remove its files and mounts.
+//! Turns SIGINT, SIGTERM and SIGHUP into an error of the running command, so that destructors
+//! remove its files and mounts.
 
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -14,8 +14,9 @@ pub fn print(value: &Value) -> Result<()> {
     output::print(|out| Ok(writeln!(out, "{value:#}")?))
 }
 
-/// Adds names to an object without loss: each `key` is the name as text, with U+FFFD for bytes that are not UTF-8. If
-/// there are such bytes, `key_hex` is all bytes of the name in hexadecimal digits.
+/// Adds names to an object without loss: each `key` is the name as text, with U+FFFD for bytes that
+/// are not UTF-8. If there are such bytes, `key_hex` is all bytes of the name in hexadecimal
+/// digits.
 pub fn with_names<'a>(mut object: Value, names: impl IntoIterator<Item = (&'a str, &'a OsStr)>) -> Value {
     for (key, name) in names {
         let bytes = name.as_bytes();

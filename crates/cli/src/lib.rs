@@ -60,8 +60,8 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// Returns the exit status of the program after a command, and prints the error of the command. It is
-/// no error that the reader of the output has ended.
+/// Returns the exit status of the program after a command, and prints the error of the command. It
+/// is no error that the reader of the output has ended.
 #[must_use]
 pub fn exit_status(result: anyhow::Result<()>) -> ExitCode {
     match result {

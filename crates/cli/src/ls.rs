@@ -36,8 +36,8 @@ pub struct Args {
     path: ImagePath,
 }
 
-/// The longest path of a directory below the listed one, in bytes, as for programs on a mounted volume (`PATH_MAX`). Bounds
-/// the length of the output.
+/// The longest path of a directory below the listed one, in bytes, as for programs on a mounted
+/// volume (`PATH_MAX`). Bounds the length of the output.
 const MAX_PATH: usize = 4096;
 
 /// Runs the command.
@@ -118,7 +118,8 @@ impl Lister<'_> {
     fn run(&mut self, volume: &Volume) -> Result<()> {
         let path = &self.args.path.path;
         let node = volume.resolve_no_follow(path).with_context(|| self.args.path.to_string())?;
-        // As ls does: a link to a directory lists the directory, unless details of the link are asked for.
+        // As ls does: a link to a directory lists the directory, unless details of the link are
+        // asked for.
         let node = match (node.file_type(), volume.resolve(path)) {
             (FileType::Symlink, Ok(target)) if !self.args.long && !self.args.json => target,
             _ => node,
@@ -132,8 +133,8 @@ impl Lister<'_> {
         self.print(path.parent().unwrap_or(Path::new("/")), &[line])
     }
 
-    /// Lists a directory and, if asked, all directories below it. Does not recurse, because the image decides how deep the
-    /// tree is. All directories that wait share one path.
+    /// Lists a directory and, if asked, all directories below it. Does not recurse, because the
+    /// image decides how deep the tree is. All directories that wait share one path.
     fn directories(&mut self, volume: &Volume, top: PathBuf, dir: InodeId) -> Result<()> {
         let mut visited = Visited::none(volume);
         let mut path = top.into_os_string();
@@ -174,7 +175,8 @@ impl Lister<'_> {
         Ok(())
     }
 
-    /// Adds the entries of a directory, and the directories that will be listed after it. If it fails, they have what precedes the error.
+    /// Adds the entries of a directory, and the directories that will be listed after it. If it
+    /// fails, they have what precedes the error.
     fn read(
         &mut self,
         path: &Path,
@@ -280,8 +282,8 @@ impl Widths {
         })
     }
 
-    /// Returns the columns before the name. Owners are numbers, because the volume may come from a system with other
-    /// users.
+    /// Returns the columns before the name. Owners are numbers, because the volume may come from a
+    /// system with other users.
     fn details(&self, line: &Line) -> String {
         let Self { links, uid, gid, size: width } = *self;
         match &line.facts {

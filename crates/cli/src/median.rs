@@ -1,6 +1,7 @@
 //! The median of measured values.
 
-/// Returns the median: the mean of the two middle values if their number is even, 0 if there are none.
+/// Returns the median: the mean of the two middle values if their number is even, 0 if there are
+/// none.
 pub fn median(values: &[f64]) -> f64 {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);

@@ -6,7 +6,8 @@ use parext4::FileType;
 pub fn string(file_type: FileType, permissions: u16) -> String {
     let mut letters = String::with_capacity(10);
     letters.push(type_letter(file_type));
-    // For each class of users: the shift of its three bits, its special bit, and the special bit's letter.
+    // For each class of users: the shift of its three bits, its special bit, and the special bit's
+    // letter.
     for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
         let bits = permissions >> shift;
         letters.push(if bits & 4 != 0 { 'r' } else { '-' });

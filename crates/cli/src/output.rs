@@ -5,13 +5,15 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
 use anyhow::Result;
 
-/// Bytes that are written at a time, unless a terminal shows the output: then each line is written when it ends.
+/// Bytes that are written at a time, unless a terminal shows the output: then each line is written
+/// when it ends.
 const BUFFER: usize = 1 << 16;
 
 /// The locked standard output. Its errors keep their kind.
 pub struct Output(BufWriter<StdoutLock<'static>>);
 
-/// Locks the standard output for `write`, and writes what is buffered in the end, also if `write` fails.
+/// Locks the standard output for `write`, and writes what is buffered in the end, also if `write`
+/// fails.
 ///
 /// # Errors
 /// The error of `write`, or else of the output.
@@ -25,7 +27,8 @@ pub fn print(write: impl FnOnce(&mut Output) -> Result<()>) -> Result<()> {
     Ok(flushed?)
 }
 
-/// Locks the standard output. Each line is written when it ends, and what is longer than a buffer at once.
+/// Locks the standard output. Each line is written when it ends, and what is longer than a buffer
+/// at once.
 pub fn by_line() -> Output {
     Output(BufWriter::with_capacity(0, io::stdout().lock()))
 }

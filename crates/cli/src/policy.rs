@@ -1,4 +1,5 @@
-//! `--policy` and `--explain`: how operations on one file keep out of each other's way, and what came of it.
+//! `--policy` and `--explain`: how operations on one file keep out of each other's way, and what
+//! came of it.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use parext4::{Policy, ResearchOptions, Volume, VolumeOptions};
@@ -26,7 +27,8 @@ impl PolicyArgs {
         VolumeOptions::new().explain(self.explain).research(ResearchOptions::new().policy(self.policy))
     }
 
-    /// Prints what there is to explain of a volume that was opened with [`options`](Self::options), if asked.
+    /// Prints what there is to explain of a volume that was opened with [`options`](Self::options),
+    /// if asked.
     pub fn report(self, volume: &Volume) {
         if self.explain {
             error::explain(&explain::describe(volume));

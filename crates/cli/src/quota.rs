@@ -12,8 +12,9 @@ use crate::{image, json, size};
 
 /// Show what users, groups and projects use, or set the limits of one
 ///
-/// The volume is not mounted, and has the feature quota (mkfs -O quota, or quota,project). Limits are enforced on mounts with the options
-/// usrquota, grpquota and prjquota. Space in the output is in KiB, and a limit of 0 is none.
+/// The volume is not mounted, and has the feature quota (mkfs -O quota, or quota,project). Limits
+/// are enforced on mounts with the options usrquota, grpquota and prjquota. Space in the output is
+/// in KiB, and a limit of 0 is none.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The volume
@@ -21,7 +22,8 @@ pub struct Args {
     image: PathBuf,
     #[command(flatten)]
     of: Of,
-    /// Space that is never exceeded, such as 1G; 0 for no limit, here and below. Limits that are not given stay
+    /// Space that is never exceeded, such as 1G; 0 for no limit, here and below. Limits that are
+    /// not given stay
     #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "Of")]
     block_hard: Option<u64>,
     /// Space that may be exceeded for a week, or for the time that the quota file has

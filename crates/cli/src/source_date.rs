@@ -1,4 +1,5 @@
-//! `SOURCE_DATE_EPOCH`: the time of builds that give the same bytes each time (reproducible-builds.org).
+//! `SOURCE_DATE_EPOCH`: the time of builds that give the same bytes each time
+//! (reproducible-builds.org).
 
 use anyhow::{Context, Result};
 

@@ -11,9 +11,10 @@ use crate::output;
 
 /// Fence the machine that has a volume on the network open, whether it is alive or not
 ///
-/// From then on the storage refuses every write of that machine, which loses what its programs have not synced. Replays the
-/// journal and closes the volume, so that any machine can mount it; a standby does at once. Without a fence (NBD), an owner
-/// that runs parext4 stops when it next reads its MMP block; the command waits for that and fails if the owner goes on.
+/// From then on the storage refuses every write of that machine, which loses what its programs have
+/// not synced. Replays the journal and closes the volume, so that any machine can mount it; a
+/// standby does at once. Without a fence (NBD), an owner that runs parext4 stops when it next reads
+/// its MMP block; the command waits for that and fails if the owner goes on.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A URL, or a block device that several machines share

@@ -11,8 +11,8 @@ use crate::error;
 
 /// Unmount a directory; when this returns, the image is closed
 ///
-/// If another mount of the volume stays, such as a bind mount or that of a container, everything is durable instead, and the command
-/// says which processes hold the volume.
+/// If another mount of the volume stays, such as a bind mount or that of a container, everything is
+/// durable instead, and the command says which processes hold the volume.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The directory that the image is mounted on

@@ -143,7 +143,8 @@ fn with_small_blocks_and_no_journal() {
     round_trip(&["--block-size", "1024", "--no-journal"], "1");
 }
 
-/// Files that wait to be written together must not stay open: 500 of them are copied with a limit of 48 open files.
+/// Files that wait to be written together must not stay open: 500 of them are copied with a limit
+/// of 48 open files.
 #[test]
 fn small_files_are_copied_with_few_open_files() {
     let scratch = ScratchImage::new(&[]);
@@ -442,7 +443,8 @@ fn names_and_records_of_more_than_8_mib_in_an_archive_are_refused_without_being_
     let scratch = ScratchImage::new(&[]);
     let archive = scratch.path("hostile.tar");
     let put = || scratch.fails(&["put", "--quiet", "--tar", &text(&archive), &scratch.inside("/")]);
-    // The archive does not have the bytes, so a reader that made room for them would fail otherwise, or use up the memory.
+    // The archive does not have the bytes, so a reader that made room for them would fail
+    // otherwise, or use up the memory.
     for kind in [tar::EntryType::XHeader, tar::EntryType::GNULongName, tar::EntryType::GNULongLink] {
         for len in [MOST_RECORDS + 1, 1 << 32] {
             fs::write(&archive, raw_header("name", kind, "", len).as_bytes()).unwrap();

@@ -1,7 +1,9 @@
-//! Access control lists as text, which tar archives have in their records, and in the form of setxattr(2).
+//! Access control lists as text, which tar archives have in their records, and in the form of
+//! setxattr(2).
 //!
-//! The text is as acl(5) has it: entries `TAG:QUALIFIER:PERMISSIONS`, separated by commas or line ends, with comments from `#` to the end of
-//! the entry. star and libarchive add the number of a user or group as a fourth field.
+//! The text is as acl(5) has it: entries `TAG:QUALIFIER:PERMISSIONS`, separated by commas or line
+//! ends, with comments from `#` to the end of the entry. star and libarchive add the number of a
+//! user or group as a fourth field.
 
 use crate::error::{Context, Result, bail, ensure};
 use nix::unistd::{Group, User};
@@ -11,7 +13,8 @@ use parext4_format::xattr::acl::{GROUP, GROUP_OBJ, MASK, NO_ID, OTHER, USER, USE
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
 pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 
-/// The rights of the group in a mode. For a file with a list, they are the upper bound of the list, which can be more than the group has.
+/// The rights of the group in a mode. For a file with a list, they are the upper bound of the list,
+/// which can be more than the group has.
 const OF_GROUP: u16 = 0o070;
 
 /// Entries that fit the largest value of an attribute.
@@ -27,12 +30,14 @@ struct Entry {
     permissions: u16,
 }
 
-/// Returns the permissions of a file whose access list was left out: the group does not get the rights of the upper bound.
+/// Returns the permissions of a file whose access list was left out: the group does not get the
+/// rights of the upper bound.
 pub fn permissions_without_list(permissions: u16) -> u16 {
     permissions & !OF_GROUP
 }
 
-/// Converts a text to the form of setxattr(2). The database of this machine has the numbers of users and groups that the text names without one.
+/// Converts a text to the form of setxattr(2). The database of this machine has the numbers of
+/// users and groups that the text names without one.
 ///
 /// # Errors
 /// Names the entry that is wrong, or the user or group that is not known.
@@ -54,7 +59,8 @@ pub fn parse(text: &[u8]) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Converts a list in the form of setxattr(2) to a text with numbers. Returns `None` if it is malformed.
+/// Converts a list in the form of setxattr(2) to a text with numbers. Returns `None` if it is
+/// malformed.
 pub fn to_text(list: &[u8]) -> Option<String> {
     let entries = list.strip_prefix(&XATTR_VERSION.to_le_bytes())?.chunks(8).map(|entry| {
         let number = |at: usize| Some(u16::from_le_bytes(entry.get(at..at + 2)?.try_into().ok()?));
@@ -101,7 +107,8 @@ impl Entry {
     }
 }
 
-/// Returns the number of a user or group: the fourth field of the entry, or the name if it is a number, or what `find` knows.
+/// Returns the number of a user or group: the fourth field of the entry, or the name if it is a
+/// number, or what `find` knows.
 fn id(name: &str, number: Option<&str>, find: fn(&str) -> Result<u32>) -> Result<u32> {
     let id = match number.filter(|number| !number.is_empty()) {
         Some(number) => number.parse().context("the number is wrong")?,
@@ -111,7 +118,8 @@ fn id(name: &str, number: Option<&str>, find: fn(&str) -> Result<u32>) -> Result
     Ok(id)
 }
 
-/// Returns a name without the escapes of acl_to_text(3), which writes characters that separate fields as `\\NNN`, in octal.
+/// Returns a name without the escapes of acl_to_text(3), which writes characters that separate
+/// fields as `\\NNN`, in octal.
 fn unescaped(name: &str) -> Result<String> {
     let (mut bytes, mut rest) = (Vec::new(), name.as_bytes());
     while let Some((&byte, after)) = rest.split_first() {

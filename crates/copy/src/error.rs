@@ -1,7 +1,7 @@
 //! The errors of copies.
 //!
-//! Responsible for the type, its names of files, and the shorthands with which this crate makes errors. What a copy does after an error
-//! is decided by `report`.
+//! Responsible for the type, its names of files, and the shorthands with which this crate makes
+//! errors. What a copy does after an error is decided by `report`.
 
 use std::error::Error as StdError;
 use std::ffi::FromBytesWithNulError;
@@ -18,7 +18,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a copy, or the copy of one file, failed.
 ///
-/// The text of [`In`](Self::In) is the name alone, and its source is the error. `{:#}` writes the names and the error on one line:
+/// The text of [`In`](Self::In) is the name alone, and its source is the error. `{:#}` writes the
+/// names and the error on one line:
 ///
 /// ```
 /// use parext4_copy::Error;
@@ -33,16 +34,18 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// An operation on the volume failed.
     Volume(parext4::Error),
-    /// An operation on a file outside of the volume failed, or on an [`Input`](crate::Input) or [`Output`](crate::Output).
+    /// An operation on a file outside of the volume failed, or on an [`Input`](crate::Input) or
+    /// [`Output`](crate::Output).
     Io(io::Error),
-    /// The file cannot be copied for a reason that the text says: the volume is corrupt, an archive or a manifest is malformed, a limit
-    /// is exceeded, or a directory has the name of a copy.
+    /// The file cannot be copied for a reason that the text says: the volume is corrupt, an archive
+    /// or a manifest is malformed, a limit is exceeded, or a directory has the name of a copy.
     Refused(String),
     /// The source of all further files, an archive, cannot be read on; the text says why.
     Source(String),
     /// The caller has cancelled the copy.
     Cancelled {
-        /// The number of files that are complete and durable; `None` if the copy was one out of a volume, or could not be made durable.
+        /// The number of files that are complete and durable; `None` if the copy was one out of a
+        /// volume, or could not be made durable.
         durable_files: Option<u64>,
     },
     /// Another part of the copy has ended it, with an error of its own.
@@ -76,7 +79,8 @@ impl Error {
         Self::In { name: name.into(), error: Box::new(self) }
     }
 
-    /// Returns the error of the volume or of the system, which callers know, in place of the variant that holds it.
+    /// Returns the error of the volume or of the system, which callers know, in place of the
+    /// variant that holds it.
     fn inner(&self) -> &(dyn StdError + 'static) {
         match self {
             Self::Volume(error) => error,

@@ -13,7 +13,8 @@ use rustix::io::Errno;
 /// Time between two checks of the flag that cancels the copy.
 const CHECK_AFTER: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// Bytes that a copy reads once from their beginning to their end: a file, or what the caller has open.
+/// Bytes that a copy reads once from their beginning to their end: a file, or what the caller has
+/// open.
 pub struct Input<'a> {
     name: String,
     source: Source<'a>,
@@ -32,13 +33,14 @@ impl<'a> Input<'a> {
         Self { name: path.display().to_string(), source: Source::File(path) }
     }
 
-    /// Reads an open file, such as standard input, which messages call `name`. A read that waits for bytes ends when the copy is
-    /// cancelled.
+    /// Reads an open file, such as standard input, which messages call `name`. A read that waits
+    /// for bytes ends when the copy is cancelled.
     pub fn open(file: BorrowedFd<'a>, name: impl Into<String>) -> Self {
         Self { name: name.into(), source: Source::Open(file) }
     }
 
-    /// Reads what `reader` returns, which messages call `name`. A read that waits for bytes also delays a cancellation.
+    /// Reads what `reader` returns, which messages call `name`. A read that waits for bytes also
+    /// delays a cancellation.
     pub fn reader(reader: impl Read + 'a, name: impl Into<String>) -> Self {
         Self { name: name.into(), source: Source::Reader(Box::new(reader)) }
     }
@@ -62,7 +64,8 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Reads a file without a buffer. A read fails after the copy was cancelled, also while no input comes.
+/// Reads a file without a buffer. A read fails after the copy was cancelled, also while no input
+/// comes.
 struct Interruptible<'a, F> {
     file: F,
     cancel: Option<&'a AtomicBool>,

@@ -23,7 +23,8 @@ pub trait Observer: Sync {
         let _ = files;
     }
 
-    /// Something in the source is not as expected, or has no place in the copy. Nothing is left out by mistake.
+    /// Something in the source is not as expected, or has no place in the copy. Nothing is left out
+    /// by mistake.
     fn warn(&self, text: &str) {
         let _ = text;
     }

@@ -7,7 +7,8 @@ use crate::observer::{Nobody, Observer};
 use crate::volume_files::VolumeFiles;
 use crate::volume_name::VolumeName;
 
-/// How to copy, in either direction: threads, observer, cancellation, and the volume's name in messages.
+/// How to copy, in either direction: threads, observer, cancellation, and the volume's name in
+/// messages.
 #[derive(Clone)]
 pub struct CopyOptions<'a> {
     pub(crate) threads: Option<NonZero<usize>>,
@@ -31,29 +32,32 @@ impl<'a> CopyOptions<'a> {
         Self::default()
     }
 
-    /// Sets the number of threads; one for each core if `None`. Archives are read and written by one thread.
+    /// Sets the number of threads; one for each core if `None`. Archives are read and written by
+    /// one thread.
     #[must_use]
     pub fn threads(mut self, threads: impl Into<Option<NonZero<usize>>>) -> Self {
         self.threads = threads.into();
         self
     }
 
-    /// Sets the observer, which follows the copy and decides after errors. Without one, the first error ends the copy.
+    /// Sets the observer, which follows the copy and decides after errors. Without one, the first
+    /// error ends the copy.
     #[must_use]
     pub fn observer(mut self, observer: &'a dyn Observer) -> Self {
         self.observer = observer;
         self
     }
 
-    /// Ends the copy soon after the flag becomes true. The copy then fails, and names the files that it has begun and not completed by
-    /// [`Observer::failed`]. It does not change the flag.
+    /// Ends the copy soon after the flag becomes true. The copy then fails, and names the files
+    /// that it has begun and not completed by [`Observer::failed`]. It does not change the flag.
     #[must_use]
     pub fn cancel(mut self, flag: &'a AtomicBool) -> Self {
         self.cancel = Some(flag);
         self
     }
 
-    /// Sets what messages call the volume. They then call the file `/f` of a volume `disk.img` `disk.img:/f`, and otherwise `/f`.
+    /// Sets what messages call the volume. They then call the file `/f` of a volume `disk.img`
+    /// `disk.img:/f`, and otherwise `/f`.
     #[must_use]
     pub fn volume_name(mut self, name: impl Into<String>) -> Self {
         self.name = VolumeName::new(name.into());

@@ -1,8 +1,10 @@
 //! What a copy does after an error. It is decided here and nowhere else.
 //!
-//! 1. The error of one file goes to the observer, which has the copy go on with the next file, or end.
-//! 2. An error that the next files would meet, too, ends the copy: the destination is full, over a quota or read-only, the volume has stopped, an archive
-//!    cannot be read on, or the caller has cancelled the copy.
+//! 1. The error of one file goes to the observer, which has the copy go on with the next file, or
+//!    end.
+//! 2. An error that the next files would meet, too, ends the copy: the destination is full, over a
+//!    quota or read-only, the volume has stopped, an archive cannot be read on, or the caller has
+//!    cancelled the copy.
 
 use std::io::ErrorKind;
 use std::sync::OnceLock;
@@ -12,8 +14,8 @@ use crate::error::{Error, Result};
 use crate::observer::{Observer, Summary};
 use crate::options::CopyOptions;
 
-/// Counts what a copy does, tells the observer of it, and ends the copy after an error of which the observer, or
-/// [`ends_copy`], says so.
+/// Counts what a copy does, tells the observer of it, and ends the copy after an error of which the
+/// observer, or [`ends_copy`], says so.
 pub struct Report<'a> {
     observer: &'a dyn Observer,
     cancel: Option<&'a AtomicBool>,
@@ -55,8 +57,8 @@ impl<'a> Report<'a> {
         self.observer.warn(text);
     }
 
-    /// Passes the error of one file on, or of an attribute of it. If the observer ends the copy, [`check`](Self::check) fails from now
-    /// on.
+    /// Passes the error of one file on, or of an attribute of it. If the observer ends the copy,
+    /// [`check`](Self::check) fails from now on.
     pub fn error(&self, error: Error) {
         self.errors.fetch_add(1, Ordering::Relaxed);
         if let Err(error) = self.observer.failed(error) {

@@ -20,7 +20,8 @@ pub struct Entry {
     pub node: parext4::Result<InodeRef>,
 }
 
-/// Iterates over the entries of `dir`. Ends after the error of a block that cannot be read. Fails if that is the first block.
+/// Iterates over the entries of `dir`. Ends after the error of a block that cannot be read. Fails
+/// if that is the first block.
 pub fn entries(dir: &InodeRef) -> Result<Entries> {
     let mut rest = dir.read_dir()?;
     Ok(Entries { first: rest.next().transpose()?, rest })
@@ -53,8 +54,9 @@ fn check_name(name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// The directories that a walk has entered, and their sizes. A sound directory has one name and blocks of its own, so the volume is corrupt if
-/// the walk enters one twice, or more bytes than the volume has.
+/// The directories that a walk has entered, and their sizes. A sound directory has one name and
+/// blocks of its own, so the volume is corrupt if the walk enters one twice, or more bytes than the
+/// volume has.
 pub struct Visited {
     directories: HashSet<InodeNo>,
     /// Bytes that further directories can have.
@@ -68,7 +70,8 @@ impl Visited {
         Self { directories: HashSet::new(), rest: space.blocks.saturating_mul(space.block_size.into()) }
     }
 
-    /// Records that the walk enters `dir`. Fails if it did before, and if other directories must share blocks with it.
+    /// Records that the walk enters `dir`. Fails if it did before, and if other directories must
+    /// share blocks with it.
     pub fn enter(&mut self, dir: &InodeRef) -> Result<()> {
         ensure!(
             self.directories.insert(dir.ino()),

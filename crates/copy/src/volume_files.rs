@@ -10,8 +10,8 @@ use crate::error::{Result, ensure};
 pub struct VolumeFiles(Vec<(u64, u64)>);
 
 impl VolumeFiles {
-    /// Returns the files at `paths`: the image or block device of the volume, and of its journal if that is a device of its own. Ignores a
-    /// path without a file.
+    /// Returns the files at `paths`: the image or block device of the volume, and of its journal if
+    /// that is a device of its own. Ignores a path without a file.
     pub fn at(paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Self {
         let ids = paths.into_iter().filter_map(|path| {
             let metadata = path.as_ref().metadata().ok()?;

@@ -25,7 +25,8 @@ impl VolumeName {
     }
 }
 
-/// Returns true if `path` ends in `/.`, and so means the contents of a directory, as in `cp -a SRC/. DEST`.
+/// Returns true if `path` ends in `/.`, and so means the contents of a directory, as in
+/// `cp -a SRC/. DEST`.
 pub fn means_contents(path: &Path) -> bool {
     let bytes = path.as_os_str().as_encoded_bytes();
     bytes == b"." || bytes.ends_with(b"/.")

@@ -1,7 +1,7 @@
 //! Cost of a request in each queue: `cargo bench -p parext4-device`.
 //!
-//! Compare lines of one run only. `uring` and `threads` read a small file through the page cache, so the
-//! kernel's part of their cost is small and equal.
+//! Compare lines of one run only. `uring` and `threads` read a small file through the page cache,
+//! so the kernel's part of their cost is small and equal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,8 @@ fn sim_parallel(bencher: Bencher<'_, '_>, depth: u32) {
     reads(bencher, simulated(Duration::from_nanos(1), depth as usize), depth);
 }
 
-/// Has 64 slots, so the device completes a request about every 300 ns. Time above that is the cost of its clock.
+/// Has 64 slots, so the device completes a request about every 300 ns. Time above that is the cost
+/// of its clock.
 #[divan::bench(args = DEPTHS)]
 fn sim_saturated(bencher: Bencher<'_, '_>, depth: u32) {
     reads(bencher, simulated(Duration::from_nanos(300 * 64), 64), depth);

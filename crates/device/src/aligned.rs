@@ -1,6 +1,7 @@
 //! Buffers that direct I/O uses without a copy: their addresses are multiples of 4096 bytes.
 //!
-//! This module allocates memory and keeps none; [`BufferPool`](crate::BufferPool) keeps idle buffers.
+//! This module allocates memory and keeps none; [`BufferPool`](crate::BufferPool) keeps idle
+//! buffers.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::fmt;
@@ -9,7 +10,8 @@ use std::ops::{Deref, DerefMut};
 use memmap2::{Advice, MmapMut};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
-/// Alignment of addresses in bytes, which satisfies direct I/O of all Linux file systems and block devices.
+/// Alignment of addresses in bytes, which satisfies direct I/O of all Linux file systems and block
+/// devices.
 const PAGE: usize = 4096;
 /// Smallest sector in bytes. Lengths of buffers are multiples of it.
 const SECTOR: usize = 512;
@@ -65,7 +67,8 @@ impl AlignedBuf {
 }
 
 impl Memory {
-    /// Allocates at least `len` zero bytes. Pages of a mapping take memory when they are first used.
+    /// Allocates at least `len` zero bytes. Pages of a mapping take memory when they are first
+    /// used.
     fn zeroed(len: usize) -> Self {
         if len < HUGE {
             let pages = Page::new_vec_zeroed(len.div_ceil(PAGE));

@@ -15,7 +15,8 @@ pub(crate) struct Alignment {
 }
 
 impl Alignment {
-    /// Returns an alignment, or `None` if this crate cannot satisfy it. Offsets are aligned to at least 512 bytes.
+    /// Returns an alignment, or `None` if this crate cannot satisfy it. Offsets are aligned to at
+    /// least 512 bytes.
     pub(crate) fn new(memory: u32, offset: u32) -> Option<Self> {
         let valid = memory.is_power_of_two() && offset.is_power_of_two() && offset <= MAX_SECTOR;
         (valid && memory <= MAX_MEMORY).then(|| Self { memory, offset: offset.max(512) })

@@ -1,7 +1,7 @@
 //! Batches: neighbouring writes of a queue's backlog, joined into one request of the device.
 //!
-//! Writes that adjoin on the device share a request, because a system call or a message costs more than the data of a small
-//! write.
+//! Writes that adjoin on the device share a request, because a system call or a message costs more
+//! than the data of a small write.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -17,7 +17,8 @@ pub struct JoinLimits {
     pub bytes: usize,
     /// Limit of joined writes in segments.
     pub segments: usize,
-    /// Size in bytes of the pieces that the device stores apart: writes are not joined where two pieces meet.
+    /// Size in bytes of the pieces that the device stores apart: writes are not joined where two
+    /// pieces meet.
     pub object_size: Option<NonZeroU64>,
 }
 
@@ -28,7 +29,8 @@ impl JoinLimits {
     }
 }
 
-/// Checked requests that share a request of the device: one, or writes of which each begins where the previous one ends.
+/// Checked requests that share a request of the device: one, or writes of which each begins where
+/// the previous one ends.
 #[derive(Debug)]
 pub struct Batch {
     pub(crate) requests: SmallVec<[Request; 1]>,
@@ -37,8 +39,8 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Removes the first request of `backlog` and the writes after it that can be joined to it. The backlog holds requests
-    /// with their lengths in bytes.
+    /// Removes the first request of `backlog` and the writes after it that can be joined to it. The
+    /// backlog holds requests with their lengths in bytes.
     pub fn take(backlog: &mut VecDeque<(Request, usize)>, limits: &JoinLimits) -> Option<Self> {
         let (first, len) = backlog.pop_front()?;
         let mut segments = first.op.segments().len();

@@ -1,5 +1,5 @@
-//! Checks of requests against a device's size, sector size and mode, for implementations of [`Device`] and
-//! [`Queue`](crate::Queue).
+//! Checks of requests against a device's size, sector size and mode, for implementations of
+//! [`Device`] and [`Queue`](crate::Queue).
 //!
 //! Each function returns the error that the contract of [`Device`] asks for.
 
@@ -12,8 +12,8 @@ use crate::request::{Op, outside_buffer};
 /// Checks a read and returns its length in bytes.
 ///
 /// # Errors
-/// `InvalidInput` if offset or length is not a multiple of the sector size; `UnexpectedEof` if the read ends past the end
-/// of the device.
+/// `InvalidInput` if offset or length is not a multiple of the sector size; `UnexpectedEof` if the
+/// read ends past the end of the device.
 pub fn read(device: &dyn Device, offset: u64, bufs: &[IoSliceMut<'_>]) -> io::Result<u64> {
     let len = iovec::total(bufs)?;
     read_range(device, offset, len)?;
@@ -28,8 +28,8 @@ pub fn read_range(device: &dyn Device, offset: u64, len: u64) -> io::Result<()> 
 /// Checks a write and returns its length in bytes.
 ///
 /// # Errors
-/// `EROFS` if the device is read-only; `InvalidInput` if offset or length is not a multiple of the sector size, or if the
-/// write ends past the end of the device.
+/// `EROFS` if the device is read-only; `InvalidInput` if offset or length is not a multiple of the
+/// sector size, or if the write ends past the end of the device.
 pub fn write(device: &dyn Device, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<u64> {
     let len = iovec::total(bufs)?;
     change_range(device, offset, len)?;
@@ -45,10 +45,12 @@ pub fn change_range(device: &dyn Device, offset: u64, len: u64) -> io::Result<()
 }
 
 impl Op {
-    /// Checks the operation as the device's blocking call would, and returns its length in bytes: 0 for a flush.
+    /// Checks the operation as the device's blocking call would, and returns its length in bytes: 0
+    /// for a flush.
     ///
     /// # Errors
-    /// The errors of [`check::read`](read) and [`check::write`](write()), and `InvalidInput` if a range lies outside its buffer.
+    /// The errors of [`check::read`](read) and [`check::write`](write()), and `InvalidInput` if a
+    /// range lies outside its buffer.
     pub fn check(&self, device: &dyn Device) -> io::Result<usize> {
         match self {
             Self::Flush => Ok(0),
@@ -71,7 +73,8 @@ impl Op {
     }
 }
 
-/// Checks alignment and end of a range; a range that ends past the end of the device fails with `past_end`.
+/// Checks alignment and end of a range; a range that ends past the end of the device fails with
+/// `past_end`.
 fn range(device: &dyn Device, offset: u64, len: u64, past_end: io::ErrorKind) -> io::Result<()> {
     let sector = u64::from(device.sector_size());
     if !offset.is_multiple_of(sector) || !len.is_multiple_of(sector) {

@@ -19,19 +19,21 @@ use crate::write_guard::WriteGuard;
 /// An implementation outside this crate must keep all of these rules; callers rely on them.
 ///
 /// - **Units.** Offsets and lengths are in bytes. Offsets and total lengths are multiples of
-///   [`sector_size`](Self::sector_size), or the call fails with [`io::ErrorKind::InvalidInput`]. Single buffers may have
-///   any length, and any address.
-/// - **Range.** A read that ends past [`size`](Self::size) fails with [`io::ErrorKind::UnexpectedEof`], a write or discard
-///   with `InvalidInput`. An empty request succeeds. [`check`](crate::check) has functions for these tests.
+///   [`sector_size`](Self::sector_size), or the call fails with [`io::ErrorKind::InvalidInput`].
+///   Single buffers may have any length, and any address.
+/// - **Range.** A read that ends past [`size`](Self::size) fails with
+///   [`io::ErrorKind::UnexpectedEof`], a write or discard with `InvalidInput`. An empty request
+///   succeeds. [`check`](crate::check) has functions for these tests.
 /// - **Whole requests.** A call transfers all bytes or fails: it continues a short transfer itself.
-/// - **Blocking.** Each call blocks until the request is done. Calls from several threads run at the same time, and
-///   should not wait for each other.
-/// - **Order.** Calls that overlap in time and in range have no order between them. A sector is written as a whole or
-///   not at all, also by a crash.
-/// - **Durability.** A completed write may be lost by a crash until a [`flush`](Self::flush) that was called after the write
-///   completed has returned.
-/// - **Errors.** An error is reported once, to the caller of the failed call. The engine retries no request: a device on
-///   a network reconnects and retries by itself, and fails the call when it gives up.
+/// - **Blocking.** Each call blocks until the request is done. Calls from several threads run at
+///   the same time, and should not wait for each other.
+/// - **Order.** Calls that overlap in time and in range have no order between them. A sector is
+///   written as a whole or not at all, also by a crash.
+/// - **Durability.** A completed write may be lost by a crash until a [`flush`](Self::flush) that
+///   was called after the write completed has returned.
+/// - **Errors.** An error is reported once, to the caller of the failed call. The engine retries no
+///   request: a device on a network reconnects and retries by itself, and fails the call when it
+///   gives up.
 ///
 /// A device that wraps another one forwards the methods that it does not change with
 /// [`forward_device`](crate::forward_device).
@@ -60,11 +62,12 @@ use crate::write_guard::WriteGuard;
 /// # assert!(Null(4096).write_at(4096, &[IoSlice::new(&[0; 512])]).is_err());
 /// ```
 pub trait Device: Send + Sync + Debug {
-    /// Returns the size in bytes, a multiple of the sector size. It does not change while the device is open.
+    /// Returns the size in bytes, a multiple of the sector size. It does not change while the
+    /// device is open.
     fn size(&self) -> u64;
 
-    /// Returns the smallest unit of reads and writes in bytes, a power of two. A volume needs sectors that are no larger
-    /// than its blocks.
+    /// Returns the smallest unit of reads and writes in bytes, a power of two. A volume needs
+    /// sectors that are no larger than its blocks.
     fn sector_size(&self) -> u32;
 
     /// Returns whether the device refuses writes and discards with `EROFS`.
@@ -85,23 +88,24 @@ pub trait Device: Send + Sync + Debug {
     /// Makes durable every write and discard that completed before this call.
     ///
     /// # Errors
-    /// After a failure it is unknown which of them are durable, and a later success does not change that (I8).
+    /// After a failure it is unknown which of them are durable, and a later success does not change
+    /// that (I8).
     fn flush(&self) -> io::Result<()>;
 
-    /// Releases the storage of `len` bytes at `offset`. Reads return the old bytes or zeros until the range is written
-    /// again.
+    /// Releases the storage of `len` bytes at `offset`. Reads return the old bytes or zeros until
+    /// the range is written again.
     ///
     /// A device that cannot discard does nothing and succeeds.
     fn discard(&self, offset: u64, len: u64) -> io::Result<()>;
 
-    /// Returns whether other machines can open the device, and what keeps them from writing. Does not change while the device
-    /// is open.
+    /// Returns whether other machines can open the device, and what keeps them from writing. Does
+    /// not change while the device is open.
     fn sharing(&self) -> Sharing {
         Sharing::Local
     }
 
-    /// Returns whether the open of this device has broken another client's lock, so that the device refuses all writes of that
-    /// client. A lock that was free fences no client.
+    /// Returns whether the open of this device has broken another client's lock, so that the device
+    /// refuses all writes of that client. A lock that was free fences no client.
     fn has_fenced(&self) -> bool {
         false
     }
@@ -134,7 +138,8 @@ pub trait Device: Send + Sync + Debug {
         None
     }
 
-    /// Returns counters of the device since it was opened, such as the number of lost connections. Most devices have none.
+    /// Returns counters of the device since it was opened, such as the number of lost connections.
+    /// Most devices have none.
     fn counters(&self) -> Vec<Counter> {
         Vec::new()
     }
@@ -147,14 +152,15 @@ pub trait Device: Send + Sync + Debug {
         let _ = guard;
     }
 
-    /// Opens a queue of the device's own, with about `depth` requests on the device at a time. `None` if the device has
-    /// only the blocking calls above.
+    /// Opens a queue of the device's own, with about `depth` requests on the device at a time.
+    /// `None` if the device has only the blocking calls above.
     ///
-    /// [`open_queue`](crate::open_queue) calls this. Without a native queue it serves the device with threads that make
-    /// the blocking calls; so a device that wraps another and leaves out this method sees every request. A native queue
-    /// keeps `self`, and so the device stays open until its last queue is dropped. A device may have any number of
-    /// queues at the same time, each used by one thread. They share the device's ranges as blocking calls of several
-    /// threads do.
+    /// [`open_queue`](crate::open_queue) calls this. Without a native queue it serves the device
+    /// with threads that make the blocking calls; so a device that wraps another and leaves out
+    /// this method sees every request. A native queue keeps `self`, and so the device stays open
+    /// until its last queue is dropped. A device may have any number of queues at the same time,
+    /// each used by one thread. They share the device's ranges as blocking calls of several threads
+    /// do.
     ///
     /// # Errors
     /// The queue cannot be opened; [`open_queue`](crate::open_queue) then falls back to threads.

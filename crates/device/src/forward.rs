@@ -1,4 +1,5 @@
-//! Forwards the methods of a device to another device: the macro for wrappers, and the trait for pointers to a device.
+//! Forwards the methods of a device to another device: the macro for wrappers, and the trait for
+//! pointers to a device.
 
 use std::io;
 use std::sync::Arc;
@@ -8,10 +9,11 @@ use crate::queue::Queue;
 
 /// Defines methods of [`Device`](crate::Device) that call the same method of another device.
 ///
-/// `this` names the device inside the expression after the arrow, which is the device that it wraps. The methods
-/// without a default are required, so a wrapper that neither defines nor forwards one does not compile. The macro does not
-/// forward `native_queue`: the requests of the inner device's queue would bypass the
-/// wrapper. `network` stands for the methods that have a default and concern devices of a network.
+/// `this` names the device inside the expression after the arrow, which is the device that it
+/// wraps. The methods without a default are required, so a wrapper that neither defines nor
+/// forwards one does not compile. The macro does not forward `native_queue`: the requests of the
+/// inner device's queue would bypass the wrapper. `network` stands for the methods that have a
+/// default and concern devices of a network.
 ///
 /// # Example
 /// ```

@@ -1,14 +1,15 @@
 //! The storage under an ext4 volume, as blocking calls and as queues of requests.
 //!
-//! The crate knows nothing of file systems, except how to [recognise](signature) them. Two traits separate devices from
-//! their callers:
-//! - [`Device`]: positioned vectored reads and writes, flush, discard. All calls take `&self`, block, and may come from any
-//!   number of threads at the same time.
-//! - [`Queue`]: many requests in flight for one thread, with results harvested later. [`open_queue`] opens the native queue of a
-//!   device, or serves it with threads.
+//! The crate knows nothing of file systems, except how to [recognise](signature) them. Two traits
+//! separate devices from their callers:
+//! - [`Device`]: positioned vectored reads and writes, flush, discard. All calls take `&self`,
+//!   block, and may come from any number of threads at the same time.
+//! - [`Queue`]: many requests in flight for one thread, with results harvested later.
+//!   [`open_queue`] opens the native queue of a device, or serves it with threads.
 //!
-//! A device of another crate implements [`Device`], and [`Device::native_queue`] if it is asynchronous. The docs of the two
-//! traits state everything that callers rely on. [`forward_device`] forwards the methods that a wrapper does not change.
+//! A device of another crate implements [`Device`], and [`Device::native_queue`] if it is
+//! asynchronous. The docs of the two traits state everything that callers rely on.
+//! [`forward_device`] forwards the methods that a wrapper does not change.
 //!
 //! | type | storage |
 //! |---|---|
@@ -20,8 +21,9 @@
 //!
 //! The last three are for tests, and need the feature `testing`.
 //!
-//! [`Sharing`] says what keeps other machines from writing to a device. [`AlignedBuf`] and [`BufferPool`] supply memory that direct I/O uses
-//! without a copy. [`shared`] copies memory that several threads access at the same time.
+//! [`Sharing`] says what keeps other machines from writing to a device. [`AlignedBuf`] and
+//! [`BufferPool`] supply memory that direct I/O uses without a copy. [`shared`] copies memory that
+//! several threads access at the same time.
 //!
 //! All offsets and lengths are in bytes.
 //!
@@ -41,7 +43,8 @@
 //! ```
 //!
 //! # Assumptions about the medium
-//! A crash leaves each sector as a whole old or new. It may lose any set of writes that no completed flush covers. A flush covers the writes that completed before it was issued.
+//! A crash leaves each sector as a whole old or new. It may lose any set of writes that no
+//! completed flush covers. A flush covers the writes that completed before it was issued.
 
 // Unsafe code is allowed in uring/ring.rs and shared.rs only.
 #![deny(unsafe_code)]

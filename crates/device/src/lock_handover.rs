@@ -63,7 +63,8 @@ impl LockHandover {
         })
     }
 
-    /// Gives `file` an exclusive lock. If other processes have shared locks, the handover keeps the lock.
+    /// Gives `file` an exclusive lock. If other processes have shared locks, the handover keeps the
+    /// lock.
     pub(crate) fn pass_to(&self, file: &File) -> rustix::io::Result<()> {
         flock(file, FlockOperation::NonBlockingLockShared)?;
         flock(&*self.0, FlockOperation::Unlock)?;

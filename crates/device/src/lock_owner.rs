@@ -5,7 +5,7 @@
 pub struct LockOwner {
     /// Name of the client for messages, with its address.
     pub name: String,
-    /// Whether the servers still hear from the client. A client that died or was stopped counts as alive until its session
-    /// times out.
+    /// Whether the servers still hear from the client. A client that died or was stopped counts as
+    /// alive until its session times out.
     pub alive: bool,
 }

@@ -7,10 +7,11 @@ use crate::device::Device;
 use crate::queue::Queue;
 use crate::thread_queue::ThreadQueue;
 
-/// Opens the native queue of `device`, or else a queue whose threads make the device's blocking calls.
+/// Opens the native queue of `device`, or else a queue whose threads make the device's blocking
+/// calls.
 ///
-/// The queue has about `depth` requests on the device at a time; more may be submitted. Opening may block and costs more
-/// than a small request, so keep queues.
+/// The queue has about `depth` requests on the device at a time; more may be submitted. Opening may
+/// block and costs more than a small request, so keep queues.
 pub fn open_queue(device: &Arc<dyn Device>, depth: u32) -> Box<dyn Queue> {
     match Arc::clone(device).native_queue(depth) {
         Ok(Some(queue)) => return queue,

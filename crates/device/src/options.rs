@@ -39,9 +39,10 @@ pub struct DeviceOptions {
     /// Locks the file: a writer excludes all other openers that lock, a reader excludes writers. On
     /// by default.
     pub lock: bool,
-    /// Longest wait for a file that another opener has locked, and for a block device that is in use. Zero: opening fails at once. Half a
-    /// second by default, because some uses are short: the kernel releases the files of an io_uring some time after the process
-    /// has ended, and udev locks a device while it probes one that has changed.
+    /// Longest wait for a file that another opener has locked, and for a block device that is in
+    /// use. Zero: opening fails at once. Half a second by default, because some uses are short: the
+    /// kernel releases the files of an io_uring some time after the process has ended, and udev
+    /// locks a device while it probes one that has changed.
     pub lock_wait: Duration,
     /// The handover whose lock a writer takes over, and to which the lock passes back if the file
     /// is closed while the handover exists. Devices other than files ignore it.
@@ -80,7 +81,8 @@ impl Default for DeviceOptions {
 }
 
 impl DeviceOptions {
-    /// Returns the defaults: the whole file, for reading and writing, locked, direct where possible.
+    /// Returns the defaults: the whole file, for reading and writing, locked, direct where
+    /// possible.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

@@ -26,11 +26,11 @@ const SHARDS: usize = 32;
 /// Limit of the process's pool, bytes.
 const GLOBAL_BYTES: usize = 128 << 20;
 
-/// A pool that keeps at most a fixed number of bytes in idle buffers, in size classes: powers of two from 4 to 256 KiB, and
-/// 2 MiB.
+/// A pool that keeps at most a fixed number of bytes in idle buffers, in size classes: powers of
+/// two from 4 to 256 KiB, and 2 MiB.
 ///
-/// A pool lives as long as the program (`static POOL: BufferPool = BufferPool::new(...)`), so a buffer refers to it without
-/// a counted reference.
+/// A pool lives as long as the program (`static POOL: BufferPool = BufferPool::new(...)`), so a
+/// buffer refers to it without a counted reference.
 pub struct BufferPool {
     shards: [Shard; SHARDS],
     shard_bytes: usize,
@@ -46,7 +46,8 @@ struct Idle {
 }
 
 impl BufferPool {
-    /// Makes a pool that keeps about `max_bytes` in idle buffers at most, spread evenly over its shards.
+    /// Makes a pool that keeps about `max_bytes` in idle buffers at most, spread evenly over its
+    /// shards.
     pub const fn new(max_bytes: usize) -> Self {
         let shards = [const { Shard(Mutex::new(Idle { classes: [const { Vec::new() }; CLASSES], bytes: 0 })) };
             SHARDS];
@@ -59,14 +60,15 @@ impl BufferPool {
         &GLOBAL
     }
 
-    /// Returns a buffer of `len` bytes with *unspecified contents*: it may hold bytes of its last use, so the caller fills
-    /// all of it before it writes it to a device. The pool does not keep buffers over 2 MiB.
+    /// Returns a buffer of `len` bytes with *unspecified contents*: it may hold bytes of its last
+    /// use, so the caller fills all of it before it writes it to a device. The pool does not keep
+    /// buffers over 2 MiB.
     pub fn take(&'static self, len: usize) -> PooledBuf {
         PooledBuf { buf: self.take_aligned(len), len, pool: self }
     }
 
-    /// Like [`take`](Self::take), for a caller that shares the buffer and [recycles](Self::recycle) it afterwards. The buffer
-    /// may be longer than `len`.
+    /// Like [`take`](Self::take), for a caller that shares the buffer and [recycles](Self::recycle)
+    /// it afterwards. The buffer may be longer than `len`.
     pub fn take_aligned(&self, len: usize) -> AlignedBuf {
         let Some((class, size)) = class_of(len) else {
             return AlignedBuf::zeroed(len.next_multiple_of(512));
@@ -92,7 +94,8 @@ impl BufferPool {
         self.shards.iter().map(|shard| shard.0.lock().bytes).sum()
     }
 
-    /// Keeps a buffer of [`take_aligned`](Self::take_aligned) for the next use, or frees it if the pool is full.
+    /// Keeps a buffer of [`take_aligned`](Self::take_aligned) for the next use, or frees it if the
+    /// pool is full.
     pub fn recycle(&self, buf: AlignedBuf) {
         let Some((class, size)) = class_of(buf.len()).filter(|&(_, size)| size == buf.len()) else { return };
         let mut idle = self.shard().lock();
@@ -108,7 +111,8 @@ impl BufferPool {
             // Relaxed: the counter only spreads threads over the shards.
             static MINE: Cell<usize> = Cell::new(NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS);
         }
-        // A buffer may be dropped after its thread's locals are destroyed; the first shard serves then.
+        // A buffer may be dropped after its thread's locals are destroyed; the first shard serves
+        // then.
         &self.shards[MINE.try_with(Cell::get).unwrap_or(0)].0
     }
 }
@@ -119,7 +123,8 @@ impl fmt::Debug for BufferPool {
     }
 }
 
-/// Returns the class of buffers for `len` bytes, and their size in bytes. `None` if the pool has no such class.
+/// Returns the class of buffers for `len` bytes, and their size in bytes. `None` if the pool has no
+/// such class.
 fn class_of(len: usize) -> Option<(usize, usize)> {
     if len <= MAX_SMALL {
         let size = len.max(MIN_CLASS).next_power_of_two();

@@ -1,9 +1,10 @@
-//! A log of the writes that a device completed, from which tests rebuild every state that a crash can leave.
+//! A log of the writes that a device completed, from which tests rebuild every state that a crash
+//! can leave.
 //!
-//! A write is logged when it *completes*. A flush is logged when it completes too, but makes durable only the writes
-//! that had completed when it was *issued*. An *epoch* holds the writes that a crash between two flushes may lose: the
-//! writes logged from the issue of the first flush to the completion of the second. Epochs overlap if writes completed
-//! while a flush ran.
+//! A write is logged when it *completes*. A flush is logged when it completes too, but makes
+//! durable only the writes that had completed when it was *issued*. An *epoch* holds the writes
+//! that a crash between two flushes may lose: the writes logged from the issue of the first flush
+//! to the completion of the second. Epochs overlap if writes completed while a flush ran.
 
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -43,8 +44,9 @@ pub enum Event {
 
 /// A device that forwards calls to another device and logs successful writes, discards and flushes.
 ///
-/// Failed calls leave no event, though a failed write may have changed bytes: so a [`FaultDevice`](crate::FaultDevice) goes
-/// above the recorder, not below it. The recorder has no native queue, so that it also logs the requests of queues.
+/// Failed calls leave no event, though a failed write may have changed bytes: so a
+/// [`FaultDevice`](crate::FaultDevice) goes above the recorder, not below it. The recorder has no
+/// native queue, so that it also logs the requests of queues.
 #[derive(Debug)]
 pub struct RecordingDevice {
     inner: Arc<dyn Device>,
@@ -52,8 +54,8 @@ pub struct RecordingDevice {
 }
 
 impl RecordingDevice {
-    /// Makes a device that records all later calls to `inner`. A replay also needs the contents that `inner` has now, as
-    /// [`MemDevice::fork`] or [`MemDevice::copy_of`] returns them.
+    /// Makes a device that records all later calls to `inner`. A replay also needs the contents
+    /// that `inner` has now, as [`MemDevice::fork`] or [`MemDevice::copy_of`] returns them.
     pub fn new(inner: Arc<dyn Device>) -> Self {
         Self { inner, log: Mutex::default() }
     }
@@ -73,15 +75,17 @@ impl RecordingDevice {
         epochs(&self.log.lock())
     }
 
-    /// Returns `base` with the first `n` events applied: the state after a crash of a device without a cache.
+    /// Returns `base` with the first `n` events applied: the state after a crash of a device
+    /// without a cache.
     pub fn replay_prefix(&self, base: &MemDevice, n: usize) -> MemDevice {
         let state = base.fork();
         self.replay_onto(&state, 0..n);
         state
     }
 
-    /// Returns a state that a crash before the end of `epoch` can leave: `base` with all events before the epoch applied,
-    /// and with the writes and discards of the epoch for whose event index `choose` returns true.
+    /// Returns a state that a crash before the end of `epoch` can leave: `base` with all events
+    /// before the epoch applied, and with the writes and discards of the epoch for whose event
+    /// index `choose` returns true.
     ///
     /// # Panics
     /// If `epoch` is not an index of [`flush_epochs`](Self::flush_epochs).
@@ -103,8 +107,8 @@ impl RecordingDevice {
         state
     }
 
-    /// Applies a range of events to `state`, in order, so that a test can visit all prefixes without starting from the base
-    /// each time. Indices past the end of the log are ignored.
+    /// Applies a range of events to `state`, in order, so that a test can visit all prefixes
+    /// without starting from the base each time. Indices past the end of the log are ignored.
     pub fn replay_onto(&self, state: &MemDevice, events: Range<usize>) {
         let log = self.log();
         let end = events.end.min(log.len());

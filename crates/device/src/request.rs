@@ -104,8 +104,8 @@ impl Request {
 pub struct Done {
     /// Token of the request.
     pub token: u64,
-    /// Result that the device's blocking call would return. After a failed read the contents of its buffer are
-    /// unspecified.
+    /// Result that the device's blocking call would return. After a failed read the contents of its
+    /// buffer are unspecified.
     pub result: io::Result<()>,
     /// Operation of the request, which returns the buffers to the caller.
     pub op: Op,

@@ -25,8 +25,8 @@ const LINES: usize = 8;
 
 /// Zeroed words, which take memory when they are first used.
 ///
-/// They are mapped with huge pages if the system provides them, because with small pages scattered accesses wait as long
-/// for the translation of addresses as for the data.
+/// They are mapped with huge pages if the system provides them, because with small pages scattered
+/// accesses wait as long for the translation of addresses as for the data.
 #[derive(Debug)]
 pub struct SharedMemory(MmapRaw);
 
@@ -51,8 +51,9 @@ impl SharedMemory {
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), self.0.len() / WORD) }
     }
 
-    /// Releases the whole pages among these words to the system. Their words are zero afterwards, or unchanged if the
-    /// system refuses. Words in pages that are covered in part keep their values.
+    /// Releases the whole pages among these words to the system. Their words are zero afterwards,
+    /// or unchanged if the system refuses. Words in pages that are covered in part keep their
+    /// values.
     ///
     /// # Panics
     /// If `words` goes past the end.
@@ -62,8 +63,8 @@ impl SharedMemory {
         let page = rustix::param::page_size();
         let (start, end) = (start.next_multiple_of(page), end / page * page);
         if start < end {
-            // SAFETY: the pages are private and anonymous, so the system sets their words to zero, which another thread could
-            // also do through `words`.
+            // SAFETY: the pages are private and anonymous, so the system sets their words to zero,
+            // which another thread could also do through `words`.
             let _ = unsafe { self.0.unchecked_advise_range(UncheckedAdvice::DontNeed, start, end - start) };
         }
     }
@@ -77,7 +78,8 @@ pub fn load_words(words: &[AtomicU64], out: &mut [u8]) {
     assert_eq!(words.len() * WORD, out.len());
     #[cfg(target_arch = "x86_64")]
     if out.len() >= LONG {
-        // SAFETY: both have `out.len()` bytes; no other thread accesses `out`, and `words` may be read at any time.
+        // SAFETY: both have `out.len()` bytes; no other thread accesses `out`, and `words` may be
+        // read at any time.
         return unsafe { move_bytes(words.as_ptr().cast(), out.as_mut_ptr(), out.len()) };
     }
     for (word, out) in words.iter().zip(out.as_chunks_mut::<WORD>().0) {
@@ -94,7 +96,8 @@ pub fn store_words(words: &[AtomicU64], data: &[u8]) {
     #[cfg(target_arch = "x86_64")]
     if data.len() >= LONG {
         let to = words.as_ptr().cast::<u8>().cast_mut();
-        // SAFETY: both have `data.len()` bytes; `words` are atomics, which may be changed through shared references.
+        // SAFETY: both have `data.len()` bytes; `words` are atomics, which may be changed through
+        // shared references.
         return unsafe { move_bytes(data.as_ptr(), to, data.len()) };
     }
     for (word, bytes) in words.iter().zip(data.as_chunks::<WORD>().0) {
@@ -121,7 +124,8 @@ pub fn prefetch(words: &[AtomicU64]) {
 /// threads may access bytes of atomics at the same time.
 #[cfg(target_arch = "x86_64")]
 unsafe fn move_bytes(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller guarantees the pointers. The direction flag is clear at the start of an assembly block.
+    // SAFETY: the caller guarantees the pointers. The direction flag is clear at the start of an
+    // assembly block.
     unsafe {
         std::arch::asm!(
             "rep movsb",

@@ -56,7 +56,8 @@ impl ThreadQueue {
         Self { shared: Arc::new(shared), threads: Vec::new(), max_threads, in_flight: 0 }
     }
 
-    /// Starts another thread unless the limit is reached or the system refuses. Returns whether the queue has a thread.
+    /// Starts another thread unless the limit is reached or the system refuses. Returns whether the
+    /// queue has a thread.
     fn add_thread(&mut self) -> bool {
         if self.threads.len() < self.max_threads {
             let shared = self.shared.clone();
@@ -104,7 +105,8 @@ impl Queue for ThreadQueue {
         let enough = state.idle_threads >= state.pending.len();
         drop(state);
         if !enough && !self.add_thread() {
-            // The system has no thread for this queue, so the owner performs the request itself, though `submit` then blocks.
+            // The system has no thread for this queue, so the owner performs the request itself,
+            // though `submit` then blocks.
             let request = self.shared.state.lock().pending.pop_back();
             let done = request.map(|request| self.shared.perform(request));
             self.shared.state.lock().done.extend(done);

@@ -16,8 +16,8 @@ pub type ReadNow<'a> = dyn FnMut(u64, &mut [u8]) -> io::Result<()> + 'a;
 pub trait WriteGuard: Send + Sync + Debug {
     /// Returns true if writes may be sent now. Does not block.
     ///
-    /// If it returns false, the device sends nothing more on its connections. It connects again and asks
-    /// [`may_resend`](Self::may_resend).
+    /// If it returns false, the device sends nothing more on its connections. It connects again and
+    /// asks [`may_resend`](Self::may_resend).
     fn may_write(&self) -> bool;
 
     /// Finds out by reading from the device, over the new connection, whether this machine still

@@ -1,7 +1,7 @@
 //! Block and inode bitmaps: bit operations a word at a time, and their checksums.
 //!
-//! A set bit is in use. Bit 0 is the lowest bit of the first byte. Ranges are `(start, len)` in bits.
-//! Source: kernel documentation, "Block and Inode Bitmaps" and "Checksums".
+//! A set bit is in use. Bit 0 is the lowest bit of the first byte. Ranges are `(start, len)` in
+//! bits. Source: kernel documentation, "Block and Inode Bitmaps" and "Checksums".
 
 use crate::checksum::ChecksumSeed;
 use crate::error::{FormatError, Result};
@@ -24,8 +24,8 @@ fn checksum(seed: ChecksumSeed, bytes: &[u8], bits: u32) -> u32 {
     seed.of(bytes.get(..to_index(bits / 8)).unwrap_or(bytes))
 }
 
-/// Checks a block bitmap against the checksum in its descriptor. Without `metadata_csum` there is none, and a
-/// bitmap that is flagged uninitialised has no contents to check.
+/// Checks a block bitmap against the checksum in its descriptor. Without `metadata_csum` there is
+/// none, and a bitmap that is flagged uninitialised has no contents to check.
 ///
 /// # Errors
 /// If the checksum does not match.
@@ -184,8 +184,8 @@ fn word(bytes: &[u8], index: u32) -> u64 {
     }
 }
 
-/// Returns the number of bits in the bitmap, at most `u32::MAX - 63`, so that arithmetic on bit numbers cannot overflow. A
-/// real bitmap is one block.
+/// Returns the number of bits in the bitmap, at most `u32::MAX - 63`, so that arithmetic on bit
+/// numbers cannot overflow. A real bitmap is one block.
 fn bit_len(bytes: &[u8]) -> u32 {
     u32::try_from(bytes.len()).unwrap_or(u32::MAX).saturating_mul(8).min(u32::MAX - 63)
 }

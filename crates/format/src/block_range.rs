@@ -6,8 +6,8 @@ use crate::number::FileBlock;
 
 /// A range of file blocks: `start..end`, where `end` is at most 2^32 ([`FileBlock::LIMIT`]).
 ///
-/// The end is a `u64`, because a range that contains the last block number ends after it. A range may be empty; empty
-/// ranges with different starts are not equal.
+/// The end is a `u64`, because a range that contains the last block number ends after it. A range
+/// may be empty; empty ranges with different starts are not equal.
 ///
 /// ```
 /// use parext4_format::{BlockRange, FileBlock};
@@ -57,8 +57,8 @@ impl BlockRange {
         Self { start: block, end: block.to_u64() + 1 }
     }
 
-    /// Returns the blocks of `start..end` that a file can have: both bounds are reduced to [`FileBlock::LIMIT`]. Returns
-    /// an empty range if `end` is not after `start`.
+    /// Returns the blocks of `start..end` that a file can have: both bounds are reduced to
+    /// [`FileBlock::LIMIT`]. Returns an empty range if `end` is not after `start`.
     #[inline]
     #[must_use]
     pub const fn clamped(start: u64, end: u64) -> Self {
@@ -98,7 +98,8 @@ impl BlockRange {
         self.end - self.start.to_u64()
     }
 
-    /// Returns the number of blocks as a `u32`: exact except for [`ALL`](Self::ALL), which counts as 2^32 - 1.
+    /// Returns the number of blocks as a `u32`: exact except for [`ALL`](Self::ALL), which counts
+    /// as 2^32 - 1.
     #[inline]
     #[must_use]
     pub const fn count(self) -> u32 {
@@ -161,7 +162,8 @@ impl BlockRange {
         Self::clamped(if start < self.end { start } else { self.end }, self.end)
     }
 
-    /// Splits the range into the blocks before `at` and the blocks from `at`. One part is empty if `at` is not inside.
+    /// Splits the range into the blocks before `at` and the blocks from `at`. One part is empty if
+    /// `at` is not inside.
     #[inline]
     #[must_use]
     pub const fn split_at(self, at: FileBlock) -> (Self, Self) {

@@ -7,8 +7,8 @@ use crate::number::{FileBlock, FsBlock};
 
 /// The size of a block: a power of two from 1 to 64 KiB.
 ///
-/// Conversions are shifts. None of them overflows or truncates: a byte offset that belongs to no block gives `None` or
-/// lies outside the returned range.
+/// Conversions are shifts. None of them overflows or truncates: a byte offset that belongs to no
+/// block gives `None` or lies outside the returned range.
 ///
 /// ```
 /// use parext4_format::{BlockSize, FileBlock};
@@ -52,8 +52,8 @@ impl BlockSize {
         1 << self.bits
     }
 
-    /// Returns the file block that contains the byte at `offset`, or `None` if it is past the last block that a file can
-    /// have.
+    /// Returns the file block that contains the byte at `offset`, or `None` if it is past the last
+    /// block that a file can have.
     #[inline]
     #[must_use]
     pub const fn block_at(self, offset: u64) -> Option<FileBlock> {
@@ -76,7 +76,8 @@ impl BlockSize {
         len.div_ceil(1 << self.bits)
     }
 
-    /// Returns the file blocks that have at least one byte in `bytes`. An empty range of bytes touches no block.
+    /// Returns the file blocks that have at least one byte in `bytes`. An empty range of bytes
+    /// touches no block.
     #[inline]
     #[must_use]
     pub const fn blocks_touching(self, bytes: Range<u64>) -> BlockRange {

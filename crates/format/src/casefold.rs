@@ -1,15 +1,17 @@
 //! Names without case, as directories with `EXT4_CASEFOLD_FL` compare and hash them.
 //!
-//! The folded form of a name is that of the kernel's `utf8_casefold` with Unicode 12.1 ("utf8nfdicf"):
+//! The folded form of a name is that of the kernel's `utf8_casefold` with Unicode 12.1
+//! ("utf8nfdicf"):
 //!
-//! 1. Each character is replaced by its full case folding (statuses C and F of `CaseFolding.txt`), or else by its canonical
-//!    decomposition, until neither applies.
-//! 2. Combining marks are put in canonical order. A character that is ignored by default, such as U+200D or U+00AD, ends a run of marks,
-//!    and is then removed.
+//! 1. Each character is replaced by its full case folding (statuses C and F of `CaseFolding.txt`),
+//!    or else by its canonical decomposition, until neither applies.
+//! 2. Combining marks are put in canonical order. A character that is ignored by default, such as
+//!    U+200D or U+00AD, ends a run of marks, and is then removed.
 //!
-//! A name with bytes that are not UTF-8 has no folded form. A code point that Unicode 12.1 has not assigned stands for itself. Case folding
-//! and decomposition of assigned code points never change, so tables of later versions of Unicode give the same result for them. The
-//! result is part of the on-disk format: with a different one names cannot be found.
+//! A name with bytes that are not UTF-8 has no folded form. A code point that Unicode 12.1 has not
+//! assigned stands for itself. Case folding and decomposition of assigned code points never change,
+//! so tables of later versions of Unicode give the same result for them. The result is part of the
+//! on-disk format: with a different one names cannot be found.
 
 mod assigned;
 
@@ -39,9 +41,11 @@ const IGNORED: [(u32, u32); 17] = [
     (0xe_0000, 0xe_0fff),
 ];
 
-/// Returns the folded form of a name, or `None` if it has none. Two names are equal without case if their folded forms are equal.
+/// Returns the folded form of a name, or `None` if it has none. Two names are equal without case if
+/// their folded forms are equal.
 ///
-/// The folded form of a name of 255 bytes has less than 1024 bytes. It is empty if all characters are ignored.
+/// The folded form of a name of 255 bytes has less than 1024 bytes. It is empty if all characters
+/// are ignored.
 #[must_use]
 pub fn fold(name: &[u8]) -> Option<Vec<u8>> {
     if name.is_ascii() {
@@ -59,7 +63,8 @@ pub fn fold(name: &[u8]) -> Option<Vec<u8>> {
     Some(String::from_iter(folded.chars).into_bytes())
 }
 
-/// Returns true if `name` has the folded form `folded`, which [`fold`] returned. Like a comparison with `fold(name)`, but faster for ASCII.
+/// Returns true if `name` has the folded form `folded`, which [`fold`] returned. Like a comparison
+/// with `fold(name)`, but faster for ASCII.
 #[must_use]
 pub fn folds_to(name: &[u8], folded: &[u8]) -> bool {
     if name.is_ascii() {

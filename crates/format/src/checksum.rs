@@ -1,7 +1,7 @@
 //! The checksums of ext4: crc32c for `metadata_csum` and jbd2, crc16 for `gdt_csum`.
 //!
-//! The kernel passes the raw CRC register from call to call (`ext4_chksum`), without the final inversion. The functions
-//! here do the same, so that a seed continues from one field to the next.
+//! The kernel passes the raw CRC register from call to call (`ext4_chksum`), without the final
+//! inversion. The functions here do the same, so that a seed continues from one field to the next.
 //! Source: kernel documentation, "ext4: Checksums".
 
 /// Returns the crc32c of `bytes`, continuing from the raw register `seed` (`~0` to start afresh).
@@ -14,7 +14,8 @@ pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
 /// from `seed`.
 #[must_use]
 pub fn crc16(seed: u16, bytes: &[u8]) -> u16 {
-    // CRC-16/ARC starts from zero; its register after `bytes` is what the kernel's function returns.
+    // CRC-16/ARC starts from zero; its register after `bytes` is what the kernel's function
+    // returns.
     const ARC: crc::Crc<u16> = crc::Crc::<u16>::new(&crc::CRC_16_ARC);
     // `digest_with_initial` takes the initial value before reflection.
     let mut digest = ARC.digest_with_initial(seed.reverse_bits());
@@ -33,7 +34,8 @@ impl ChecksumSeed {
         Self(crc32c(!0, uuid))
     }
 
-    /// Returns the seed of one inode's structures (the inode, its extent blocks and its directory blocks).
+    /// Returns the seed of one inode's structures (the inode, its extent blocks and its directory
+    /// blocks).
     #[must_use]
     pub fn inode(self, ino: crate::InodeNo, generation: u32) -> Self {
         Self(self.of(&ino.get().to_le_bytes())).then(&generation.to_le_bytes())

@@ -3,8 +3,8 @@
 //! This module alone decides what becomes of a number that does not fit. `BlockSize` and
 //! `FileBlock` convert block numbers.
 
-/// Converts a number that fits `usize` because it counts or indexes what is in memory. A number that does not fit becomes
-/// `usize::MAX`, which no slice contains.
+/// Converts a number that fits `usize` because it counts or indexes what is in memory. A number
+/// that does not fit becomes `usize::MAX`, which no slice contains.
 #[must_use]
 #[inline]
 pub fn to_usize(number: u64) -> usize {

@@ -1,8 +1,8 @@
 //! Linear directory blocks: a chain of `struct ext4_dir_entry_2` that tiles the block, and with
 //! `metadata_csum` a 12-byte tail that looks like an unused entry and holds the checksum.
 //!
-//! Entries never move. An insertion uses an unused entry or the slack at the end of one; a removal extends the previous
-//! entry. Source: kernel documentation, "ext4: Directory Entries".
+//! Entries never move. An insertion uses an unused entry or the slack at the end of one; a removal
+//! extends the previous entry. Source: kernel documentation, "ext4: Directory Entries".
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -63,7 +63,8 @@ pub struct DirEntry<'a> {
     pub name: &'a [u8],
 }
 
-/// Returns the number of bytes that an entry with a name of `name_len` bytes needs (`EXT4_DIR_REC_LEN`).
+/// Returns the number of bytes that an entry with a name of `name_len` bytes needs
+/// (`EXT4_DIR_REC_LEN`).
 #[must_use]
 pub fn entry_size(name_len: usize) -> usize {
     (HEADER + name_len).next_multiple_of(4)
@@ -85,7 +86,8 @@ pub struct Entries<'a> {
     legal: bool,
 }
 
-/// Returns the entries of a linear block, unused ones included, each with the checks of `ext4_check_dir_entry`.
+/// Returns the entries of a linear block, unused ones included, each with the checks of
+/// `ext4_check_dir_entry`.
 ///
 /// Blocks of a hash tree ([`crate::htree::is_dx_block`]) are not linear.
 #[must_use]
@@ -173,7 +175,8 @@ fn set_rec_len(block: &mut [u8], offset: usize, rec_len: usize) {
     block[offset + 4..offset + 6].copy_from_slice(rec_len_to_disk(rec_len).as_bytes());
 }
 
-/// Initialises an empty block: one unused entry over all of it, and the tail (unsealed) if there is one.
+/// Initialises an empty block: one unused entry over all of it, and the tail (unsealed) if there is
+/// one.
 pub fn init_block(block: &mut [u8], has_tail: bool) {
     block.fill(0);
     let end = usable_len(block.len(), has_tail);
@@ -191,7 +194,8 @@ pub fn init_dot_block(block: &mut [u8], has_tail: bool, dir: InodeNo, parent: In
     write_entry(&mut block[MIN_ENTRY..end], parent, TYPE_DIR, b"..");
 }
 
-/// Clears the file types of `.` and `..` at the start of a directory, as a volume without the feature `filetype` has them.
+/// Clears the file types of `.` and `..` at the start of a directory, as a volume without the
+/// feature `filetype` has them.
 ///
 /// # Panics
 /// If the block is shorter than both entries.
@@ -223,7 +227,8 @@ pub fn find_where(
     Ok(found.map(|(position, header)| (entry(block, position.offset, &header), position)))
 }
 
-/// Adds an entry where there is room. Returns false if there is none. The caller has checked that `name` is new.
+/// Adds an entry where there is room. Returns false if there is none. The caller has checked that
+/// `name` is new.
 pub fn insert(block: &mut [u8], has_tail: bool, ino: InodeNo, file_type: u8, name: &[u8]) -> Result<bool> {
     check_new(ino, name)?;
     match find_room(block, has_tail, name.len())? {
@@ -232,8 +237,8 @@ pub fn insert(block: &mut [u8], has_tail: bool, ino: InodeNo, file_type: u8, nam
     }
 }
 
-/// Adds an entry in the slack of the entry at `offset`, which [`find_room`] returned. Returns false if the slack is too
-/// small by now.
+/// Adds an entry in the slack of the entry at `offset`, which [`find_room`] returned. Returns false
+/// if the slack is too small by now.
 pub fn insert_at(
     block: &mut [u8],
     has_tail: bool,
@@ -272,8 +277,8 @@ fn check_new(ino: InodeNo, name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Removes `name` and returns its inode. The previous entry is extended over its space; the first entry of a block becomes
-/// unused instead.
+/// Removes `name` and returns its inode. The previous entry is extended over its space; the first
+/// entry of a block becomes unused instead.
 pub fn remove(block: &mut [u8], has_tail: bool, name: &[u8]) -> Result<Option<InodeNo>> {
     match locate(block, has_tail, name)? {
         Some((position, _)) => remove_at(block, has_tail, position, name),
@@ -281,8 +286,8 @@ pub fn remove(block: &mut [u8], has_tail: bool, name: &[u8]) -> Result<Option<In
     }
 }
 
-/// Like [`remove`], for an entry that [`find`] found at `position`. Searches the block if the entry or the previous one has
-/// changed since.
+/// Like [`remove`], for an entry that [`find`] found at `position`. Searches the block if the entry
+/// or the previous one has changed since.
 pub fn remove_at(
     block: &mut [u8],
     has_tail: bool,
@@ -312,7 +317,8 @@ pub fn set_inode(block: &mut [u8], has_tail: bool, name: &[u8], ino: InodeNo, fi
     Ok(true)
 }
 
-/// Returns true if the block has only `.`, `..` and unused entries. Any other name counts, also an encrypted one.
+/// Returns true if the block has only `.`, `..` and unused entries. Any other name counts, also an
+/// encrypted one.
 pub fn is_empty_dir_block(block: &[u8], has_tail: bool) -> Result<bool> {
     for entry in encrypted_entries(block, has_tail) {
         let entry = entry?;

@@ -58,7 +58,8 @@ impl FormatError {
 
 impl std::error::Error for FormatError {}
 
-/// Prints `structure: field: problem (inode 12, block 34, group 1)`, without the places that are not set.
+/// Prints `structure: field: problem (inode 12, block 34, group 1)`, without the places that are
+/// not set.
 impl fmt::Display for FormatError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}: {}", self.structure, self.field, self.problem)?;

@@ -1,4 +1,5 @@
-//! Nodes of the extent tree: the 60 bytes of `i_block`, which hold the root, and whole blocks below it.
+//! Nodes of the extent tree: the 60 bytes of `i_block`, which hold the root, and whole blocks below
+//! it.
 //!
 //! Source: kernel documentation, "Extent Tree".
 
@@ -107,16 +108,16 @@ const _: () = assert!(size_of::<RawHeader>() == ENTRY_SIZE);
 const _: () = assert!(size_of::<RawExtent>() == ENTRY_SIZE);
 const _: () = assert!(size_of::<RawIndex>() == ENTRY_SIZE);
 
-/// Returns the number of entries that fit a region of `region_len` bytes. In a block at least 4 bytes remain for the
-/// checksum, because no power of two is divisible by 12.
+/// Returns the number of entries that fit a region of `region_len` bytes. In a block at least 4
+/// bytes remain for the checksum, because no power of two is divisible by 12.
 #[must_use]
 pub const fn capacity(region_len: usize) -> usize {
     region_len.saturating_sub(ENTRY_SIZE) / ENTRY_SIZE
 }
 
-/// Parses a node: `bytes` is the 60 bytes of `i_block` or a whole block. Checks the header, that the depth is
-/// `expected_depth` if one is given, and that the entries are sorted, do not overlap and end by block 2^32.
-/// The caller checks that the physical blocks are on the volume.
+/// Parses a node: `bytes` is the 60 bytes of `i_block` or a whole block. Checks the header, that
+/// the depth is `expected_depth` if one is given, and that the entries are sorted, do not overlap
+/// and end by block 2^32. The caller checks that the physical blocks are on the volume.
 ///
 /// # Errors
 /// Names the field that is wrong.
@@ -219,7 +220,8 @@ fn parse_index(raw: &[RawIndex]) -> Result<Vec<IndexEntry>> {
         .collect()
 }
 
-/// Writes a leaf over the whole region: header, extents, zeros. [`seal_block`] writes the checksum of a block.
+/// Writes a leaf over the whole region: header, extents, zeros. [`seal_block`] writes the checksum
+/// of a block.
 ///
 /// # Panics
 /// If the extents do not fit, or one has a length or block number that the format cannot hold.
@@ -238,7 +240,8 @@ pub fn encode_leaf(out: &mut [u8], extents: &[Extent]) {
     });
 }
 
-/// Writes an index node over the whole region: header, entries, zeros. [`seal_block`] writes the checksum of a block.
+/// Writes an index node over the whole region: header, entries, zeros. [`seal_block`] writes the
+/// checksum of a block.
 ///
 /// # Panics
 /// If the entries do not fit, or one has a block number that the format cannot hold.
@@ -272,8 +275,8 @@ where
     }
 }
 
-/// Verifies the checksum after the entries of a node in a block. The root has no checksum of its own: that of its inode
-/// covers it.
+/// Verifies the checksum after the entries of a node in a block. The root has no checksum of its
+/// own: that of its inode covers it.
 ///
 /// # Errors
 /// If the checksum does not match, or `eh_max` leaves no room for it.
@@ -286,14 +289,16 @@ pub fn verify_block(seed: ChecksumSeed, bytes: &[u8]) -> Result<()> {
 /// Writes the checksum after the entries of a node in a block.
 ///
 /// # Panics
-/// If `bytes` is not a node that [`encode_leaf`] or [`encode_index`] wrote, or [`verify_block`] accepted.
+/// If `bytes` is not a node that [`encode_leaf`] or [`encode_index`] wrote, or [`verify_block`]
+/// accepted.
 pub fn seal_block(seed: ChecksumSeed, bytes: &mut [u8]) {
     let (covered, _) = split_tail(bytes).expect("an extent block with room for its checksum");
     let (at, checksum) = (covered.len(), seed.of(covered));
     bytes[at..at + 4].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// Returns the bytes that a block's checksum covers, and the checksum, which is after the space for `eh_max` entries.
+/// Returns the bytes that a block's checksum covers, and the checksum, which is after the space for
+/// `eh_max` entries.
 fn split_tail(bytes: &[u8]) -> Result<(&[u8], &[u8; 4])> {
     let (header, _) = RawHeader::ref_from_prefix(bytes).map_err(|_| too_short(bytes))?;
     let max = header.eh_max.get();

@@ -1,10 +1,11 @@
-//! Fast commits: the area at the end of the journal in which the kernel logs changes of single inodes and names between two
-//! full commits.
+//! Fast commits: the area at the end of the journal in which the kernel logs changes of single
+//! inodes and names between two full commits.
 //!
-//! Source: kernel documentation, "Journal (jbd2)", section "Fast commits", and the behaviour of `fs/ext4/fast_commit.c`. All
-//! numbers are little endian. A *fast commit* is a sequence of tags that ends with a tail, which has a checksum of them. The
-//! first one begins with a head. A tag does not cross the end of a block, and after a tail the next fast commit begins with
-//! the next block.
+//! Source: kernel documentation, "Journal (jbd2)", section "Fast commits", and the behaviour of
+//! `fs/ext4/fast_commit.c`. All numbers are little endian. A *fast commit* is a sequence of tags
+//! that ends with a tail, which has a checksum of them. The first one begins with a head. A tag
+//! does not cross the end of a block, and after a tail the next fast commit begins with the next
+//! block.
 
 use crate::checksum::crc32c;
 use crate::dir_entry::MAX_NAME;
@@ -20,8 +21,8 @@ const NAME_HEADER: usize = 8;
 const INODE_HEADER: usize = 4;
 /// The shortest inode (`EXT4_GOOD_OLD_INODE_SIZE`).
 const MIN_INODE: usize = 128;
-/// Bytes of the values that have one length: `struct ext4_fc_add_range`, `ext4_fc_del_range`, `ext4_fc_head`, and the start
-/// of a tail's.
+/// Bytes of the values that have one length: `struct ext4_fc_add_range`, `ext4_fc_del_range`,
+/// `ext4_fc_head`, and the start of a tail's.
 const ADD_RANGE_LEN: usize = 16;
 const DEL_RANGE_LEN: usize = 12;
 const HEAD_LEN: usize = 8;
@@ -99,16 +100,16 @@ struct Tag<'a> {
 }
 
 impl Scan {
-    /// Returns a scan for fast commits of transaction `tid`, which follows the last complete one in the log, on a volume with
-    /// inodes of `inode_size` bytes.
+    /// Returns a scan for fast commits of transaction `tid`, which follows the last complete one in
+    /// the log, on a volume with inodes of `inode_size` bytes.
     #[must_use]
     pub fn new(tid: u32, inode_size: u16) -> Self {
         let (crc, started, changes, complete) = (0, false, 0, 0);
         Self { tid, inode_size: inode_size.into(), crc, started, changes, complete }
     }
 
-    /// Reads the next block, and calls `visit` with the number of each change, counted from 0, and the change. Returns false if no
-    /// later block can belong to a fast commit of the transaction.
+    /// Reads the next block, and calls `visit` with the number of each change, counted from 0, and
+    /// the change. Returns false if no later block can belong to a fast commit of the transaction.
     ///
     /// # Errors
     /// If the fast commits need a feature that is not known; the error of `visit`.

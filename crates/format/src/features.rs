@@ -1,7 +1,8 @@
 //! The three feature words of the superblock.
 //!
-//! A file system with an unknown `compat` feature may still be written, and with an unknown `ro_compat` feature still be
-//! read. An unknown `incompat` feature forbids both. Source: kernel documentation, "Super Block".
+//! A file system with an unknown `compat` feature may still be written, and with an unknown
+//! `ro_compat` feature still be read. An unknown `incompat` feature forbids both. Source: kernel
+//! documentation, "Super Block".
 
 bitflags::bitflags! {
     /// `s_feature_compat`: an implementation may ignore unknown features, also when it writes.
@@ -72,7 +73,8 @@ bitflags::bitflags! {
         const CASEFOLD = 0x20000;
     }
 
-    /// `s_feature_ro_compat`: an implementation must not write a file system with unknown features, but may read it.
+    /// `s_feature_ro_compat`: an implementation must not write a file system with unknown features,
+    /// but may read it.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct RoCompat: u32 {
         /// Only some groups have a superblock backup: 0, 1 and the powers of 3, 5 and 7.
@@ -170,7 +172,8 @@ const RO_COMPAT_NAMES: &[(RoCompat, &str)] = &[
 macro_rules! names {
     ($type:ident, $table:ident, $word:literal) => {
         impl $type {
-            /// Returns the names of the set bits as `mke2fs -O` prints them; an unknown bit is named by its value.
+            /// Returns the names of the set bits as `mke2fs -O` prints them; an unknown bit is
+            /// named by its value.
             #[must_use]
             pub fn names(self) -> Vec<String> {
                 let name = |bit: Self| match $table.iter().find(|(known, _)| *known == bit) {

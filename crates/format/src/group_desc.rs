@@ -1,7 +1,8 @@
-//! Group descriptors: the locations of a block group's bitmaps and inode table, and its counts of free blocks and inodes.
+//! Group descriptors: the locations of a block group's bitmaps and inode table, and its counts of
+//! free blocks and inodes.
 //!
-//! A descriptor has 32 bytes. With `64bit` it has at least 64, whose second 32 bytes hold the upper halves.
-//! Source: kernel documentation, "Block Group Descriptors".
+//! A descriptor has 32 bytes. With `64bit` it has at least 64, whose second 32 bytes hold the upper
+//! halves. Source: kernel documentation, "Block Group Descriptors".
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -20,7 +21,8 @@ const NARROW_SIZE: usize = 32;
 const WIDE_SIZE: usize = 64;
 
 bitflags::bitflags! {
-    /// `bg_flags`. Only a file system with group checksums ([`Superblock::has_group_checksums`]) uses them.
+    /// `bg_flags`. Only a file system with group checksums ([`Superblock::has_group_checksums`])
+    /// uses them.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct GroupFlags: u16 {
         /// The inode bitmap and table were never written; no inode is in use.
@@ -93,8 +95,8 @@ const _: () = assert!(size_of::<RawGroupDesc>() == WIDE_SIZE);
 const _: () = assert!(std::mem::offset_of!(RawGroupDesc, bg_checksum) == CHECKSUM_OFFSET);
 
 impl GroupDesc {
-    /// Parses the descriptor of `group` from its [`Superblock::desc_size`] bytes, and checks its checksum, that
-    /// its blocks are on the volume and that its counts do not exceed the group.
+    /// Parses the descriptor of `group` from its [`Superblock::desc_size`] bytes, and checks its
+    /// checksum, that its blocks are on the volume and that its counts do not exceed the group.
     ///
     /// # Errors
     /// Names the field that is wrong.
@@ -117,8 +119,8 @@ impl GroupDesc {
         Ok(desc)
     }
 
-    /// Like [`parse`](Self::parse), for a volume that is only read: only the locations matter there. Ignores the
-    /// checksum and limits counts to the size of a group.
+    /// Like [`parse`](Self::parse), for a volume that is only read: only the locations matter
+    /// there. Ignores the checksum and limits counts to the size of a group.
     ///
     /// # Errors
     /// Names the field whose location is wrong.
@@ -133,8 +135,8 @@ impl GroupDesc {
         Ok(desc)
     }
 
-    /// Writes the descriptor of `group` over its [`Superblock::desc_size`] bytes, with its checksum. Bytes that
-    /// have no field keep their value.
+    /// Writes the descriptor of `group` over its [`Superblock::desc_size`] bytes, with its
+    /// checksum. Bytes that have no field keep their value.
     ///
     /// # Panics
     /// If `out` is shorter than [`Superblock::desc_size`].
@@ -223,7 +225,8 @@ fn read_raw(bytes: &[u8]) -> RawGroupDesc {
     raw
 }
 
-/// Returns the checksum of an encoded descriptor. It covers the whole descriptor except the checksum.
+/// Returns the checksum of an encoded descriptor. It covers the whole descriptor except the
+/// checksum.
 fn checksum(bytes: &[u8], sb: &Superblock, group: GroupNo) -> Option<u16> {
     let group = group.get().to_le_bytes();
     let (before, after) = (&bytes[..CHECKSUM_OFFSET], &bytes[NARROW_SIZE..]);

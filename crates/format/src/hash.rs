@@ -1,7 +1,7 @@
 //! The directory hashes of the htree: legacy, half MD4 and TEA, over signed or unsigned characters.
 //!
-//! Source: kernel documentation, "ext4: Hash Tree Directories"; the algorithms of
-//! `ext4fs_dirhash`. They are part of the on-disk format: with a different result names cannot be found.
+//! Source: kernel documentation, "ext4: Hash Tree Directories"; the algorithms of `ext4fs_dirhash`.
+//! They are part of the on-disk format: with a different result names cannot be found.
 
 use crate::{FormatError, Result};
 
@@ -22,7 +22,8 @@ pub enum HashVersion {
 pub struct DirHash {
     /// The function.
     pub version: HashVersion,
-    /// True if the bytes of a name are unsigned. The volume records whether `char` was unsigned on the machine that made it.
+    /// True if the bytes of a name are unsigned. The volume records whether `char` was unsigned on
+    /// the machine that made it.
     pub unsigned: bool,
     /// `s_hash_seed`; all zero means the initial values of MD4.
     pub seed: [u32; 4],
@@ -34,8 +35,9 @@ const MD4_INIT: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
 const HTREE_EOF: u32 = 0x7fff_ffff << 1;
 
 impl DirHash {
-    /// Returns the hash of a directory. `version` is the `hash_version` of its `dx_root` (or `s_def_hash_version`), `seed` is
-    /// `s_hash_seed`, and `sb_unsigned` is true if the superblock has the flag `EXT2_FLAGS_UNSIGNED_HASH`.
+    /// Returns the hash of a directory. `version` is the `hash_version` of its `dx_root` (or
+    /// `s_def_hash_version`), `seed` is `s_hash_seed`, and `sb_unsigned` is true if the superblock
+    /// has the flag `EXT2_FLAGS_UNSIGNED_HASH`.
     pub fn from_disk(version: u8, sb_unsigned: bool, seed: [u32; 4]) -> Result<Self> {
         let unusable = |problem: String| FormatError::new("dx_root", "hash_version", problem);
         let (version, unsigned) = match version {
@@ -51,8 +53,8 @@ impl DirHash {
         Ok(Self { version, unsigned, seed })
     }
 
-    /// Returns the major and minor hash of `name`. The major hash is even, because bit 0 of an index entry is a
-    /// flag: names with its hash continue from the previous block.
+    /// Returns the major and minor hash of `name`. The major hash is even, because bit 0 of an
+    /// index entry is a flag: names with its hash continue from the previous block.
     #[must_use]
     pub fn hash(&self, name: &[u8]) -> (u32, u32) {
         let mut state = if self.seed == [0; 4] { MD4_INIT } else { self.seed };
@@ -75,7 +77,8 @@ impl DirHash {
         (if major == HTREE_EOF { HTREE_EOF - 2 } else { major }, minor)
     }
 
-    /// Returns the name as blocks of `N` words (`str2hashbuf`), each padded with the remaining length of the name.
+    /// Returns the name as blocks of `N` words (`str2hashbuf`), each padded with the remaining
+    /// length of the name.
     fn words<const N: usize>(&self, name: &[u8]) -> impl Iterator<Item = [u32; N]> {
         let unsigned = self.unsigned;
         name.chunks(N * 4).enumerate().map(move |(index, chunk)| {

@@ -1,9 +1,10 @@
-//! Hash tree directories: the index blocks `dx_root` (block 0) and `dx_node`, and their checksum tail.
+//! Hash tree directories: the index blocks `dx_root` (block 0) and `dx_node`, and their checksum
+//! tail.
 //!
-//! An implementation without htree reads an index block as a linear block without names: the root is `.` and a `..` that
-//! extends to the end, and a node is one unused entry. Slot 0 of the array of entries stores the count and the limit
-//! instead of its hash, which is 0.
-//! Source: kernel documentation, "ext4: Hash Tree Directories"; checksum: `ext4_dx_csum`.
+//! An implementation without htree reads an index block as a linear block without names: the root
+//! is `.` and a `..` that extends to the end, and a node is one unused entry. Slot 0 of the array
+//! of entries stores the count and the limit instead of its hash, which is 0. Source: kernel
+//! documentation, "ext4: Hash Tree Directories"; checksum: `ext4_dx_csum`.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -11,7 +12,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::dir_entry::{RawHeader, TYPE_DIR};
 use crate::{ChecksumSeed, FileBlock, FormatError, InodeNo, Result};
 
-/// An index entry: the names whose hash is at least `hash`, and below that of the next entry, are in or below `block`.
+/// An index entry: the names whose hash is at least `hash`, and below that of the next entry, are
+/// in or below `block`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DxEntry {
     /// The lowest hash. If bit 0 is set, the previous block may have names with this hash, too.
@@ -80,14 +82,15 @@ struct RawEntry {
     block: U32,
 }
 
-/// Returns the maximum number of levels of nodes between the root and the leaves (`ext4_dir_htree_level`, which counts the root
-/// too).
+/// Returns the maximum number of levels of nodes between the root and the leaves
+/// (`ext4_dir_htree_level`, which counts the root too).
 #[must_use]
 pub fn max_indirect_levels(large_dir: bool) -> u8 {
     if large_dir { MAX_INDIRECT_LEVELS } else { 1 }
 }
 
-/// Returns the number of entries that fit a root of `block_len` bytes. `has_tail` is true with `metadata_csum`.
+/// Returns the number of entries that fit a root of `block_len` bytes. `has_tail` is true with
+/// `metadata_csum`.
 #[must_use]
 pub fn root_limit(block_len: usize, has_tail: bool) -> usize {
     limit(block_len, has_tail, ROOT_ENTRIES)
@@ -114,7 +117,8 @@ fn raw_root(block: &[u8]) -> Result<&RawRoot> {
         .map_err(|_| FormatError::new("dx_root", "info", "the block is too short"))
 }
 
-/// Parses block 0 of a hash tree directory. The caller checks the levels of nodes against [`max_indirect_levels`].
+/// Parses block 0 of a hash tree directory. The caller checks the levels of nodes against
+/// [`max_indirect_levels`].
 pub fn parse_root(block: &[u8], has_tail: bool) -> Result<DxRoot> {
     let fail = |field, problem: std::fmt::Arguments<'_>| Err(FormatError::new("dx_root", field, problem));
     let root = raw_root(block)?;
@@ -195,7 +199,8 @@ fn parse_entries(
     let mut last = 0;
     for (slot, entry) in raw.iter().enumerate() {
         let hash = if slot == 0 { 0 } else { entry.hash.get() };
-        // Equal hashes are legal: names of one hash in three leaves have two entries with bit 0 set.
+        // Equal hashes are legal: names of one hash in three leaves have two entries with bit 0
+        // set.
         if hash < last {
             let problem = format_args!("{hash:#x} in slot {slot} after {last:#x}");
             return Err(FormatError::new(structure, "hash", problem));
@@ -313,8 +318,9 @@ fn entries_offset(block: &[u8]) -> Option<usize> {
 
 /// Returns true if the block is an index block rather than a linear one.
 ///
-/// Without `metadata_csum` the answer is a guess: a node and a linear block with one unused entry differ only in the bytes
-/// after that entry. A walk from the root knows which blocks are index blocks.
+/// Without `metadata_csum` the answer is a guess: a node and a linear block with one unused entry
+/// differ only in the bytes after that entry. A walk from the root knows which blocks are index
+/// blocks.
 #[must_use]
 pub fn is_dx_block(block: &[u8]) -> bool {
     let Some(start) = entries_offset(block) else { return false };
@@ -324,7 +330,8 @@ pub fn is_dx_block(block: &[u8]) -> bool {
         && (1..=head.limit.get()).contains(&count)
 }
 
-/// Returns the stored checksum of an index block, the computed one, and the offset of the stored one.
+/// Returns the stored checksum of an index block, the computed one, and the offset of the stored
+/// one.
 fn checksums(seed: ChecksumSeed, block: &[u8]) -> Result<(u32, u32, usize)> {
     let fail = |field, problem| FormatError::new("dx_tail", field, problem);
     let start = entries_offset(block).ok_or_else(|| fail("limit", "not an index block"))?;

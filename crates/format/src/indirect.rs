@@ -30,8 +30,8 @@ pub struct Shape {
 /// The place of a pointer block in the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PointerBlock {
-    /// The leaf of this number. Leaf 0 is the single indirect block; the next leaves are below the double indirect block,
-    /// and all later ones below the triple one.
+    /// The leaf of this number. Leaf 0 is the single indirect block; the next leaves are below the
+    /// double indirect block, and all later ones below the triple one.
     Leaf(u32),
     /// The double indirect block, whose pointers are leaves.
     Double,
@@ -73,7 +73,8 @@ impl Shape {
         1 << self.bits
     }
 
-    /// Returns where the pointer to a file block is stored. The block is below [`max_blocks`](Self::max_blocks).
+    /// Returns where the pointer to a file block is stored. The block is below
+    /// [`max_blocks`](Self::max_blocks).
     #[inline]
     #[must_use]
     pub const fn place(self, block: FileBlock) -> PointerPosition {
@@ -83,7 +84,8 @@ impl Shape {
         }
     }
 
-    /// Returns the first file block of a leaf, which may be past the last block that a file can have.
+    /// Returns the first file block of a leaf, which may be past the last block that a file can
+    /// have.
     #[must_use]
     pub const fn first_of_leaf(self, leaf: u32) -> u64 {
         DIRECT as u64 + ((leaf as u64) << self.bits)
@@ -147,9 +149,10 @@ impl Shape {
         3 + pointers + rest.div_ceil(pointers) + rest.div_ceil(pointers * pointers)
     }
 
-    /// Returns the maximum number of blocks of a file: what the tree can map, unless `i_blocks` could not count a file of
-    /// that size without holes. `i_blocks` counts sectors in 32 bits, or blocks in 48 bits with the feature `huge_file`. The
-    /// kernel has the same limit (`ext4_max_bitmap_size`).
+    /// Returns the maximum number of blocks of a file: what the tree can map, unless `i_blocks`
+    /// could not count a file of that size without holes. `i_blocks` counts sectors in 32 bits, or
+    /// blocks in 48 bits with the feature `huge_file`. The kernel has the same limit
+    /// (`ext4_max_bitmap_size`).
     #[must_use]
     pub const fn max_blocks(self, huge_file: bool) -> u64 {
         let countable = if huge_file { (1 << 48) - 1 } else { u32::MAX as u64 >> (self.bits + 2 - 9) };
@@ -191,7 +194,8 @@ mod tests {
             for leaf in [1, pointers, pointers + 1, 2 * pointers, 2 * pointers + 1, pointers * pointers] {
                 let Holder::Block(holder, index) = shape.holder(PointerBlock::Leaf(leaf)) else { panic!() };
                 assert_eq!(shape.child(holder, u32::try_from(index).unwrap()), PointerBlock::Leaf(leaf));
-                // The triple indirect block of large blocks reaches past the last block that a file can have.
+                // The triple indirect block of large blocks reaches past the last block that a file
+                // can have.
                 let Some(first) = FileBlock::from_u64(shape.first_of_leaf(leaf)) else { continue };
                 assert_eq!(shape.place(first), PointerPosition::Leaf(leaf, 0));
                 assert_eq!(
@@ -207,8 +211,9 @@ mod tests {
 
     #[test]
     fn files_are_as_large_as_in_the_kernel() {
-        // The largest sizes to which Linux sets a file with blocks of up to 4 KiB, in bytes. With larger ones the same formula
-        // holds without `huge_file`, and with it the numbers of file blocks end first.
+        // The largest sizes to which Linux sets a file with blocks of up to 4 KiB, in bytes. With
+        // larger ones the same formula holds without `huge_file`, and with it the numbers of file
+        // blocks end first.
         let limits: Vec<_> = shapes()
             .zip(10..)
             .flat_map(|(shape, bits)| [false, true].map(|huge| shape.max_blocks(huge) << bits))

@@ -1,7 +1,9 @@
-//! Inodes: attributes, the 60 bytes of `i_block`, and the space for extended attributes after the fields.
+//! Inodes: attributes, the 60 bytes of `i_block`, and the space for extended attributes after the
+//! fields.
 //!
-//! An inode has at least 128 bytes. In a larger one `i_extra_isize` is the number of further bytes that are fields; the
-//! rest stores extended attributes. Source: kernel documentation, "Index Nodes".
+//! An inode has at least 128 bytes. In a larger one `i_extra_isize` is the number of further bytes
+//! that are fields; the rest stores extended attributes. Source: kernel documentation, "Index
+//! Nodes".
 
 mod file_type;
 mod flags;
@@ -58,7 +60,8 @@ pub struct Inode {
     pub blocks: u64,
     /// The flags.
     pub flags: InodeFlags,
-    /// The root of the extent tree, the target of a short symbolic link, a device number, or the first contents.
+    /// The root of the extent tree, the target of a short symbolic link, a device number, or the
+    /// first contents.
     pub block: [u8; 60],
     /// The generation of the inode number.
     pub generation: u32,
@@ -75,8 +78,9 @@ pub struct Inode {
 }
 
 impl Inode {
-    /// Parses inode `ino` from its [`Superblock::inode_size`] bytes; checks its checksum, that it has a file
-    /// type, and that its size and `i_extra_isize` are possible. Fails for some inodes that are not in use.
+    /// Parses inode `ino` from its [`Superblock::inode_size`] bytes; checks its checksum, that it
+    /// has a file type, and that its size and `i_extra_isize` are possible. Fails for some inodes
+    /// that are not in use.
     ///
     /// # Errors
     /// Names the field that is wrong.
@@ -106,7 +110,8 @@ impl Inode {
         Ok(inode)
     }
 
-    /// Returns a new inode: all zero but for the mode and `i_extra_isize`. `mode` includes the file type.
+    /// Returns a new inode: all zero but for the mode and `i_extra_isize`. `mode` includes the file
+    /// type.
     #[must_use]
     pub fn new(mode: u16, sb: &Superblock) -> Self {
         let image = vec![0; sb.inode_size().into()].into_boxed_slice();
@@ -114,7 +119,8 @@ impl Inode {
         Self { mode, ..inode }
     }
 
-    /// Writes all [`Superblock::inode_size`] bytes, with the checksum if the file system has `metadata_csum`.
+    /// Writes all [`Superblock::inode_size`] bytes, with the checksum if the file system has
+    /// `metadata_csum`.
     ///
     /// # Panics
     /// If `out` is shorter than [`Superblock::inode_size`], or the inode was made for another size.
@@ -153,14 +159,16 @@ impl Inode {
     /// Returns the device number of a device file, as major and minor.
     #[must_use]
     pub fn rdev(&self) -> (u32, u32) {
-        // The old encoding, of 16 bits, is in the first word. If that is 0, the new encoding is in the second.
+        // The old encoding, of 16 bits, is in the first word. If that is 0, the new encoding is in
+        // the second.
         match (self.block_word(0), self.block_word(4)) {
             (0, new) => (new >> 8 & 0xfff, new & 0xff | new >> 12 & 0xf_ff00),
             (old, _) => (old >> 8 & 0xff, old & 0xff),
         }
     }
 
-    /// Sets the device number of a device file. The format holds 12 bits of `major` and 20 of `minor`.
+    /// Sets the device number of a device file. The format holds 12 bits of `major` and 20 of
+    /// `minor`.
     pub fn set_rdev(&mut self, major: u32, minor: u32) {
         let (old, new) = if major < 256 && minor < 256 {
             (major << 8 | minor, 0)
@@ -194,8 +202,9 @@ impl Inode {
         }
     }
 
-    /// Extends the inode's extra fields to `want` bytes, filled with zeros, and moves its attributes after them.
-    /// Returns false if there is no space for both (`ext4_try_to_expand_extra_isize`).
+    /// Extends the inode's extra fields to `want` bytes, filled with zeros, and moves its
+    /// attributes after them. Returns false if there is no space for both
+    /// (`ext4_try_to_expand_extra_isize`).
     pub fn expand_extra(&mut self, want: u16) -> bool {
         if self.extra_isize >= want {
             return true;
@@ -270,8 +279,9 @@ impl Inode {
         }
     }
 
-    /// Writes the number of blocks in the first encoding that holds it, as the kernel does: 32 bits, 48 bits, or 48 bits in
-    /// units of file-system blocks. Without `huge_file` only 32 bits are available, and larger numbers are clamped.
+    /// Writes the number of blocks in the first encoding that holds it, as the kernel does: 32
+    /// bits, 48 bits, or 48 bits in units of file-system blocks. Without `huge_file` only 32 bits
+    /// are available, and larger numbers are clamped.
     fn encode_blocks(&self, raw: &mut RawInode, sb: &Superblock) {
         let huge = sb.ro_compat().contains(RoCompat::HUGE_FILE);
         let in_fs_blocks = huge && self.blocks >> 48 != 0;
@@ -289,7 +299,8 @@ impl Inode {
     }
 
     fn encode_times(&self, raw: &mut RawInode) {
-        // `encode` drops extra fields that do not fit the inode. The seconds are then clamped to 32 bits.
+        // `encode` drops extra fields that do not fit the inode. The seconds are then clamped to 32
+        // bits.
         let times = [
             (self.ctime, &mut raw.i_ctime, &mut raw.i_ctime_extra, 8),
             (self.mtime, &mut raw.i_mtime, &mut raw.i_mtime_extra, 12),
@@ -355,8 +366,8 @@ fn decode_blocks(raw: &RawInode, sb: &Superblock) -> u64 {
     if in_fs_blocks { units << (sb.block_bits() - 9) } else { units }
 }
 
-/// Returns the checksum of an inode's bytes, with zeros in place of the stored checksum. The stored checksum has an upper
-/// half only if `i_extra_isize` covers it.
+/// Returns the checksum of an inode's bytes, with zeros in place of the stored checksum. The stored
+/// checksum has an upper half only if `i_extra_isize` covers it.
 fn checksum(bytes: &[u8], seed: ChecksumSeed, extra_isize: u16) -> u32 {
     let (base, extra) = bytes.split_at(BASE_SIZE);
     let seed = seed.then(&base[..CHECKSUM_LO]).then(&[0; 2]).then(&base[CHECKSUM_LO + 2..]);

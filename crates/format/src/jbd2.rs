@@ -1,4 +1,5 @@
-//! The journal's structures (jbd2), all big endian: the superblock and the three kinds of control block.
+//! The journal's structures (jbd2), all big endian: the superblock and the three kinds of control
+//! block.
 //!
 //! Source: kernel documentation, "ext4: Journal (jbd2)"; checksums: `fs/jbd2/commit.c`.
 
@@ -27,7 +28,8 @@ use crate::{FormatError, Result};
 pub const MAGIC: u32 = 0xc03b_3998;
 /// Bytes of the header of every control block (`journal_header_t`).
 pub const HEADER_SIZE: usize = 12;
-/// Bytes of the checksum at the end of descriptor and revoke blocks (`struct jbd2_journal_block_tail`).
+/// Bytes of the checksum at the end of descriptor and revoke blocks
+/// (`struct jbd2_journal_block_tail`).
 const TAIL_SIZE: usize = 4;
 
 /// The kind of a control block of the journal.
@@ -107,8 +109,8 @@ pub fn header(block: &[u8]) -> Option<(BlockType, u32)> {
     Some((block_type, raw.h_sequence.get()))
 }
 
-/// Returns true if a data block starts with the magic of control blocks. In the journal its first four bytes are then zero,
-/// and its tag is marked as [`Tag::escaped`].
+/// Returns true if a data block starts with the magic of control blocks. In the journal its first
+/// four bytes are then zero, and its tag is marked as [`Tag::escaped`].
 #[must_use]
 pub fn needs_escape(block: &[u8]) -> bool {
     block.starts_with(&MAGIC.to_be_bytes())
@@ -137,7 +139,8 @@ fn expect_type(structure: &'static str, block: &[u8], expected: BlockType) -> Re
     }
 }
 
-/// Verifies the checksum of a descriptor or revoke block. It covers the whole block, with zeros for the tail.
+/// Verifies the checksum of a descriptor or revoke block. It covers the whole block, with zeros for
+/// the tail.
 fn verify_tail(structure: &'static str, seed: u32, block: &[u8]) -> Result<()> {
     let Some((content, stored)) = block.split_last_chunk::<TAIL_SIZE>() else {
         return Err(FormatError::new(structure, "t_checksum", "the block is too short"));

@@ -1,7 +1,8 @@
 //! On-disk structures of ext4 and jbd2: parse, check, encode. One file per structure; no I/O.
 //!
-//! A failed check names the structure, the field and, if known, the inode, block or group ([`FormatError`]). No byte sequence
-//! makes a parser panic. Sources: the kernel's `Documentation/filesystems/ext4/` and the e2fsprogs headers.
+//! A failed check names the structure, the field and, if known, the inode, block or group
+//! ([`FormatError`]). No byte sequence makes a parser panic. Sources: the kernel's
+//! `Documentation/filesystems/ext4/` and the e2fsprogs headers.
 #![forbid(unsafe_code)]
 
 pub mod bitmap;

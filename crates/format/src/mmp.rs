@@ -1,8 +1,8 @@
-//! The block of multi-mount protection (feature `mmp`): the name of the machine that uses the volume, and a number that
-//! this machine changes at intervals.
+//! The block of multi-mount protection (feature `mmp`): the name of the machine that uses the
+//! volume, and a number that this machine changes at intervals.
 //!
-//! This module parses and encodes the block, and computes the waits that its fields ask for. It does no I/O and does not
-//! decide whether a volume may be used.
+//! This module parses and encodes the block, and computes the waits that its fields ask for. It
+//! does no I/O and does not decide whether a volume may be used.
 //!
 //! Source: kernel documentation, "Multiple Mount Protection", whose field names are kept.
 
@@ -70,7 +70,8 @@ impl Mmp {
     /// Bytes of the structure, at the start of its block.
     pub const SIZE: usize = 1024;
 
-    /// Returns the block of a new volume with this update interval in seconds, which no machine uses.
+    /// Returns the block of a new volume with this update interval in seconds, which no machine
+    /// uses.
     #[must_use]
     pub fn clean(update_interval: u16) -> Self {
         let check_interval = update_interval.max(MIN_CHECK_INTERVAL);
@@ -109,7 +110,8 @@ impl Mmp {
         })
     }
 
-    /// Writes the structure to the start of `out`, with a checksum if there is a seed. Leaves later bytes alone.
+    /// Writes the structure to the start of `out`, with a checksum if there is a seed. Leaves later
+    /// bytes alone.
     ///
     /// # Panics
     /// If `out` is shorter than [`Self::SIZE`].
@@ -133,11 +135,12 @@ impl Mmp {
         }
     }
 
-    /// Returns the time in seconds for which the block must not change before another machine may use the volume, at most 660.
-    /// `update_interval` is the superblock's.
+    /// Returns the time in seconds for which the block must not change before another machine may
+    /// use the volume, at most 660. `update_interval` is the superblock's.
     #[must_use]
     pub fn wait(&self, update_interval: u16) -> u64 {
-        // The kernel begins with a check interval of twice the update interval. No user writes a longer one.
+        // The kernel begins with a check interval of twice the update interval. No user writes a
+        // longer one.
         let written = self.check_interval.min(2 * MAX_UPDATE_INTERVAL);
         let check = u64::from(update_interval.max(MIN_CHECK_INTERVAL).max(written));
         (2 * check + 1).min(check + 60)
@@ -150,7 +153,8 @@ pub fn first_check_interval(update_interval: u16) -> u16 {
     check_interval_after(update_interval.into())
 }
 
-/// Returns the check interval after an update that took this many seconds, including the time up to the next update.
+/// Returns the check interval after an update that took this many seconds, including the time up to
+/// the next update.
 #[must_use]
 pub fn check_interval_after(seconds: u64) -> u16 {
     let interval = seconds.saturating_mul(CHECK_FACTOR);

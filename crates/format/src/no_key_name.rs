@@ -24,7 +24,8 @@ const MAX_LEN: usize = HASHES + PREFIX + SHA256_LEN;
 /// A decoded no-key name, which identifies an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoKeyName {
-    /// The major and minor hash of the encrypted name. Both are 0 in some listings of directories without an index.
+    /// The major and minor hash of the encrypted name. Both are 0 in some listings of directories
+    /// without an index.
     pub hash: (u32, u32),
     /// The encrypted name, or its first bytes.
     prefix: Vec<u8>,
@@ -54,7 +55,8 @@ impl NoKeyName {
         self.rest.is_none().then_some(&self.prefix)
     }
 
-    /// Returns true if this is the no-key name of the encrypted name `stored`. Does not compare the hashes, as in the kernel.
+    /// Returns true if this is the no-key name of the encrypted name `stored`. Does not compare the
+    /// hashes, as in the kernel.
     #[must_use]
     pub fn matches(&self, stored: &[u8]) -> bool {
         let Some(rest) = &self.rest else { return stored == self.prefix };

@@ -1,7 +1,7 @@
 //! Block, group and inode numbers, each kind with a type of its own.
 //!
-//! All types are transparent wrappers. Addition panics on overflow in every build, so a wrong number never wraps around
-//! silently. Use the `checked_*` methods for numbers from the device.
+//! All types are transparent wrappers. Addition panics on overflow in every build, so a wrong
+//! number never wraps around silently. Use the `checked_*` methods for numbers from the device.
 
 use std::fmt;
 
@@ -53,7 +53,8 @@ macro_rules! block {
                 }
             }
 
-            /// Returns the number of blocks from `start` to this one, or `None` if this one is before `start`.
+            /// Returns the number of blocks from `start` to this one, or `None` if this one is
+            /// before `start`.
             #[inline]
             #[must_use]
             pub const fn checked_distance(self, start: Self) -> Option<$inner> {
@@ -114,7 +115,8 @@ number!(
 );
 block!(FileBlock(u32));
 number!(
-    /// A block of the journal, counted from the journal's first block, which holds its superblock. The log begins after it.
+    /// A block of the journal, counted from the journal's first block, which holds its superblock.
+    /// The log begins after it.
     LogBlock(u32)
 );
 block!(LogBlock(u32));
@@ -132,7 +134,8 @@ impl FileBlock {
     pub const ZERO: Self = Self(0);
     /// The last block that the format can number.
     pub const MAX: Self = Self(u32::MAX);
-    /// One more than the last block number, 2^32: the end of a range that contains [`MAX`](Self::MAX).
+    /// One more than the last block number, 2^32: the end of a range that contains
+    /// [`MAX`](Self::MAX).
     pub const LIMIT: u64 = 1 << u32::BITS;
 
     /// Converts a number, or returns `None` if it is [`LIMIT`](Self::LIMIT) or more.

@@ -1,5 +1,5 @@
-//! Blocks of the orphan file (feature `orphan_file`): slots with the numbers of inodes that recovery deletes or truncates,
-//! and a tail.
+//! Blocks of the orphan file (feature `orphan_file`): slots with the numbers of inodes that
+//! recovery deletes or truncates, and a tail.
 //!
 //! Source: kernel documentation, "ext4: Orphan file".
 
@@ -25,8 +25,8 @@ pub fn slots_per_block(block_len: usize) -> usize {
     block_len.saturating_sub(size_of::<RawTail>()) / size_of::<U32>()
 }
 
-/// Parses block `physical` of the volume and returns all its slots; 0 is a free one. With a seed (of the orphan file's
-/// inode), verifies the checksum, which covers the block number, too.
+/// Parses block `physical` of the volume and returns all its slots; 0 is a free one. With a seed
+/// (of the orphan file's inode), verifies the checksum, which covers the block number, too.
 ///
 /// # Errors
 /// Names the field that is wrong, and the block.

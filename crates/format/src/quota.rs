@@ -1,8 +1,9 @@
-//! Quota files (features `quota` and `project`): what each user, group or project uses, and its limits.
+//! Quota files (features `quota` and `project`): what each user, group or project uses, and its
+//! limits.
 //!
-//! A quota file of the format vfsv1 (`v2r1`) consists of *quota blocks* of 1 KiB, whatever the block size of the volume: a header
-//! in block 0, a [tree] by id whose root is block 1, and blocks of [entries](entry). Sources: `fs/quota/quotaio_v2.h` and
-//! `quota_tree.h` of the kernel.
+//! A quota file of the format vfsv1 (`v2r1`) consists of *quota blocks* of 1 KiB, whatever the
+//! block size of the volume: a header in block 0, a [tree] by id whose root is block 1, and blocks
+//! of [entries](entry). Sources: `fs/quota/quotaio_v2.h` and `quota_tree.h` of the kernel.
 
 pub mod entry;
 pub mod tree;
@@ -16,7 +17,8 @@ use crate::{FormatError, Result};
 pub const QUOTA_BLOCK: usize = 1024;
 /// The quota block that is the root of the tree.
 pub const ROOT: u32 = 1;
-/// The time for which a soft limit may be exceeded, unless the file says otherwise: a week, in seconds.
+/// The time for which a soft limit may be exceeded, unless the file says otherwise: a week, in
+/// seconds.
 pub const DEFAULT_GRACE: u32 = 7 * 24 * 60 * 60;
 
 /// `V2_INITQVERSIONS` of the format `v2r1`.

@@ -1,7 +1,7 @@
 //! The superblock: the geometry, features and counters of the file system.
 //!
-//! [`Superblock::parse`] checks every field that the accessors compute with, so the accessors cannot fail.
-//! Source: kernel documentation, "Super Block".
+//! [`Superblock::parse`] checks every field that the accessors compute with, so the accessors
+//! cannot fail. Source: kernel documentation, "Super Block".
 
 mod access;
 mod check;
@@ -79,7 +79,8 @@ impl Superblock {
     /// Parses the superblock and checks its magic, its checksum (`metadata_csum`) and its geometry.
     ///
     /// # Errors
-    /// Names the field that is wrong or not supported. See [`Self::access`] for unsupported features.
+    /// Names the field that is wrong or not supported. See [`Self::access`] for unsupported
+    /// features.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let (raw, _) = RawSuperblock::read_from_prefix(bytes)
             .map_err(|_| FormatError::new("superblock", "size", format_args!("{} bytes", bytes.len())))?;
@@ -174,7 +175,8 @@ impl Superblock {
         !matches!(self.raw.s_errors.get(), ERRORS_READ_ONLY | ERRORS_PANIC)
     }
 
-    /// Returns the user and the group that may allocate reserved blocks besides root (`s_def_resuid`, `s_def_resgid`).
+    /// Returns the user and the group that may allocate reserved blocks besides root
+    /// (`s_def_resuid`, `s_def_resgid`).
     #[must_use]
     pub fn reserved_for(&self) -> (u32, u32) {
         (self.raw.s_def_resuid.get().into(), self.raw.s_def_resgid.get().into())
@@ -267,7 +269,8 @@ impl Superblock {
         self.raw.s_creator_os.get() == CREATOR_LINUX
     }
 
-    /// Returns true if GNU/Hurd made the volume. It uses fields of the inode for other purposes than Linux.
+    /// Returns true if GNU/Hurd made the volume. It uses fields of the inode for other purposes
+    /// than Linux.
     #[must_use]
     pub const fn is_of_hurd(&self) -> bool {
         self.raw.s_creator_os.get() == CREATOR_HURD
@@ -282,7 +285,8 @@ impl Superblock {
         Some(self.value_seed())
     }
 
-    /// Returns the seed of the hashes of attribute values in inodes of their own (`ea_inode`), also without `metadata_csum`.
+    /// Returns the seed of the hashes of attribute values in inodes of their own (`ea_inode`), also
+    /// without `metadata_csum`.
     #[must_use]
     pub fn value_seed(&self) -> ChecksumSeed {
         if self.incompat().contains(Incompat::CSUM_SEED) {

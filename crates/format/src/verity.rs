@@ -1,11 +1,13 @@
-//! Files that fs-verity protects: their descriptor, and the shape and the hashes of their Merkle tree.
+//! Files that fs-verity protects: their descriptor, and the shape and the hashes of their Merkle
+//! tree.
 //!
-//! The tree has one hash for each block of the file, in blocks of the same size; the next level has one hash for each of these
-//! blocks, and so on up to a single block, whose hash is in the descriptor. The level of that block comes first in the tree. This
-//! module reads nothing: the caller finds the tree and the descriptor, which ext4 stores after the end of the file.
+//! The tree has one hash for each block of the file, in blocks of the same size; the next level has
+//! one hash for each of these blocks, and so on up to a single block, whose hash is in the
+//! descriptor. The level of that block comes first in the tree. This module reads nothing: the
+//! caller finds the tree and the descriptor, which ext4 stores after the end of the file.
 //!
-//! Source: kernel documentation, "fs-verity: read-only file-based authenticity protection" and "Verity files" of ext4, whose
-//! field names are kept.
+//! Source: kernel documentation, "fs-verity: read-only file-based authenticity protection" and
+//! "Verity files" of ext4, whose field names are kept.
 
 mod digest;
 
@@ -144,7 +146,8 @@ pub struct HashPlace {
 }
 
 impl MerkleTree {
-    /// Parses the descriptor, with its signature, of a file of `size` bytes on a volume with blocks of 2^`volume_bits` bytes.
+    /// Parses the descriptor, with its signature, of a file of `size` bytes on a volume with blocks
+    /// of 2^`volume_bits` bytes.
     ///
     /// # Errors
     /// Names the field that fails a check of the kernel (`validate_fsverity_descriptor`).
@@ -278,7 +281,8 @@ fn arity_bits(algorithm: HashAlgorithm, block_bits: u8) -> u32 {
     u32::from(block_bits) - algorithm.output_len().ilog2()
 }
 
-/// Returns the first block of each level, and the number of all blocks; `None` if the tree would be too high.
+/// Returns the first block of each level, and the number of all blocks; `None` if the tree would be
+/// too high.
 fn levels(size: u64, algorithm: HashAlgorithm, block_bits: u8) -> Option<(Vec<u64>, u64)> {
     let arity = 1 << arity_bits(algorithm, block_bits);
     let mut blocks = size.div_ceil(1 << block_bits);
@@ -297,7 +301,8 @@ fn levels(size: u64, algorithm: HashAlgorithm, block_bits: u8) -> Option<(Vec<u6
     Some((counts, start))
 }
 
-/// Returns the state of the hash function after the salt, which is padded to the function's unit of input.
+/// Returns the state of the hash function after the salt, which is padded to the function's unit of
+/// input.
 fn salted(algorithm: HashAlgorithm, salt: &[u8]) -> Hasher {
     let mut hasher = Hasher::new(algorithm);
     if !salt.is_empty() {

@@ -1,4 +1,5 @@
-//! Extended attributes: in the attribute block (`i_file_acl`) and in the space after the inode's fields.
+//! Extended attributes: in the attribute block (`i_file_acl`) and in the space after the inode's
+//! fields.
 //!
 //! Source: kernel documentation, "ext4: Extended Attributes".
 
@@ -73,7 +74,8 @@ struct RawEntry {
     e_hash: U32,
 }
 
-/// Parses the attribute block with number `block`. With a seed (the volume's), verifies its checksum.
+/// Parses the attribute block with number `block`. With a seed (the volume's), verifies its
+/// checksum.
 ///
 /// # Errors
 /// Names the field that is wrong, and the block.
@@ -119,8 +121,9 @@ pub fn parse_ibody(area: &[u8]) -> Result<Vec<Xattr>> {
     parse_entries("xattr in inode", area, IBODY_HEADER, IBODY_HEADER)
 }
 
-/// Parses the entries from offset `start`; `e_value_offs` counts from `base`. Values that need more bytes together than the list
-/// leaves overlap, which is an error. So the result is no larger than `bytes`, and can be encoded again.
+/// Parses the entries from offset `start`; `e_value_offs` counts from `base`. Values that need more
+/// bytes together than the list leaves overlap, which is an error. So the result is no larger than
+/// `bytes`, and can be encoded again.
 fn parse_entries(structure: &'static str, bytes: &[u8], start: usize, base: usize) -> Result<Vec<Xattr>> {
     let end = find_end(structure, bytes, start)?;
     let mut list = Vec::new();
@@ -208,7 +211,8 @@ fn value_of<'a>(
     })
 }
 
-/// Returns the number of inodes that share the attribute block (`h_refcount`); 0 if `bytes` is too short.
+/// Returns the number of inodes that share the attribute block (`h_refcount`); 0 if `bytes` is too
+/// short.
 #[must_use]
 pub fn refcount(bytes: &[u8]) -> u32 {
     RawHeader::ref_from_prefix(bytes).map_or(0, |(header, _)| header.h_refcount.get())

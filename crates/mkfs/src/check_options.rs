@@ -86,7 +86,8 @@ pub(crate) fn check_block_size(block_size: u32) -> Result<()> {
     )))
 }
 
-/// Returns the maximum number of blocks of a group: as many as its bitmap has bits, and as 16 bits count.
+/// Returns the maximum number of blocks of a group: as many as its bitmap has bits, and as 16 bits
+/// count.
 pub(crate) fn max_blocks_per_group(block_size: u32) -> u32 {
     (8 * block_size).min(MAX_CLUSTERS_PER_GROUP)
 }

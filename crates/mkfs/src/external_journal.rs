@@ -13,7 +13,8 @@ use crate::error::{MkfsError, Result};
 use crate::write::DeviceWriter;
 use parext4_format::convert::to_usize;
 
-/// A journal on a device of its own, as [`mkfs_journal_device`](crate::mkfs_journal_device) and `mke2fs -O journal_dev` make it.
+/// A journal on a device of its own, as [`mkfs_journal_device`](crate::mkfs_journal_device) and
+/// `mke2fs -O journal_dev` make it.
 #[derive(Clone)]
 pub struct ExternalJournal {
     /// The device, which must stay open until the volume is made.

@@ -1,4 +1,5 @@
-//! The features of a new volume: the features that `mke2fs -t ext4` chooses, with the changes that the options ask for.
+//! The features of a new volume: the features that `mke2fs -t ext4` chooses, with the changes that
+//! the options ask for.
 //!
 //! Features that need structures of their own, such as the journal, have options of their own in
 //! [`MkfsOptions`](crate::MkfsOptions).

@@ -1,7 +1,7 @@
 //! The sizes of a new volume: blocks, groups, inodes, descriptors. Arithmetic only, no I/O.
 //!
-//! The rules and thresholds are taken from mke2fs 1.47 with its default configuration. Invariant: for the same device and
-//! options, the volume has the counts that mke2fs computes.
+//! The rules and thresholds are taken from mke2fs 1.47 with its default configuration. Invariant:
+//! for the same device and options, the volume has the counts that mke2fs computes.
 
 use std::ops::Range;
 
@@ -17,7 +17,8 @@ use crate::features::Features;
 use crate::types::Usage;
 use parext4_format::convert::saturating_u32;
 
-/// Number of the first inode that is not reserved (`EXT4_GOOD_OLD_FIRST_INO`). `lost+found` gets it.
+/// Number of the first inode that is not reserved (`EXT4_GOOD_OLD_FIRST_INO`). `lost+found` gets
+/// it.
 pub(crate) const FIRST_INODE: u32 = 11;
 /// Number of groups that keep their bitmaps and inode tables together with `flex_bg`.
 const DEFAULT_FLEX_GROUPS: u32 = 16;
@@ -42,9 +43,11 @@ pub(crate) struct Geometry {
     pub features: Features,
     /// Block size in bytes.
     pub block_size: u32,
-    /// Number of blocks, counted from the start of the device, including the blocks before `first_data_block`.
+    /// Number of blocks, counted from the start of the device, including the blocks before
+    /// `first_data_block`.
     pub blocks_count: u64,
-    /// The first block of group 0: 1 if blocks are 1024 bytes, for the boot sector; 0 otherwise, and with clusters.
+    /// The first block of group 0: 1 if blocks are 1024 bytes, for the boot sector; 0 otherwise,
+    /// and with clusters.
     pub first_data_block: u32,
     /// Number of blocks in a cluster; 1 without bigalloc.
     pub cluster_blocks: u32,
@@ -232,8 +235,8 @@ impl Geometry {
         (1..self.group_count).filter(|&group| self.copies.has_super(GroupNo(group)))
     }
 
-    /// Returns the number of blocks at the start of a group for copies of the superblock and of descriptors, and for reserved
-    /// descriptors.
+    /// Returns the number of blocks at the start of a group for copies of the superblock and of
+    /// descriptors, and for reserved descriptors.
     pub(crate) fn base_blocks(&self, group: u32) -> u32 {
         self.copies.base_blocks(GroupNo(group))
     }
@@ -253,7 +256,8 @@ impl Geometry {
         self.features.incompat.contains(Incompat::EXTENTS)
     }
 
-    /// Returns the length of the orphan file in blocks: as the options ask, or the default of e2fsprogs.
+    /// Returns the length of the orphan file in blocks: as the options ask, or the default of
+    /// e2fsprogs.
     ///
     /// # Errors
     /// If the file would be empty or longer than the kernel accepts.
@@ -271,8 +275,8 @@ impl Geometry {
         }
     }
 
-    /// Returns the number of metadata blocks of the last group by which mke2fs decides whether it is useful: superblock copy,
-    /// all descriptors, bitmaps, inode table.
+    /// Returns the number of metadata blocks of the last group by which mke2fs decides whether it
+    /// is useful: superblock copy, all descriptors, bitmaps, inode table.
     fn last_group_overhead(&self) -> u64 {
         let has_super = self.copies.has_super(GroupNo(self.group_count - 1));
         let head = if has_super { 1 + self.gdt_blocks + self.reserved_gdt_blocks } else { 0 };
@@ -322,8 +326,8 @@ fn flex_groups(options: &MkfsOptions) -> Result<u32> {
     }
 }
 
-/// Returns the number of inodes of each group: enough for `wanted` in all, a multiple of 8, and filling whole blocks of the
-/// table.
+/// Returns the number of inodes of each group: enough for `wanted` in all, a multiple of 8, and
+/// filling whole blocks of the table.
 fn inodes_per_group(wanted: u64, group_count: u32, block_size: u32, inode_size: u16) -> Result<u32> {
     // Inode numbers have 32 bits.
     let per_block = block_size / u32::from(inode_size);
@@ -375,7 +379,8 @@ fn reserved_gdt_blocks(
     Ok(saturating_u32(wanted).min(request.block_size / 4))
 }
 
-/// Returns a percentage of the `wanted` blocks, scaled to the `blocks` that the volume has. Each step rounds down.
+/// Returns a percentage of the `wanted` blocks, scaled to the `blocks` that the volume has. Each
+/// step rounds down.
 fn reserved_blocks(wanted: u64, blocks: u64, percent: f64) -> u64 {
     // mke2fs computes it so too: a percentage need not be a whole number.
     let of_wanted = u128::from((percent * wanted as f64 / 100.0) as u64);
@@ -390,7 +395,8 @@ pub(crate) fn too_small(blocks: u64, block_size: u32) -> MkfsError {
     ))
 }
 
-/// Returns the length of `lost+found`: 16 KiB, so that e2fsck need not allocate blocks, but at least 2 and at most 12 blocks.
+/// Returns the length of `lost+found`: 16 KiB, so that e2fsck need not allocate blocks, but at
+/// least 2 and at most 12 blocks.
 pub(crate) fn lost_found_blocks(block_size: u32) -> u64 {
     (16384 / u64::from(block_size)).clamp(2, 12)
 }

@@ -1,4 +1,5 @@
-//! The first inodes and their contents: the root directory, `lost+found`, the resize inode, the journal's inode.
+//! The first inodes and their contents: the root directory, `lost+found`, the resize inode, the
+//! journal's inode.
 
 use std::ops::Range;
 
@@ -64,7 +65,8 @@ impl FirstInodes<'_> {
         inode
     }
 
-    /// Returns the inode of the root directory. Its links are `.`, `..` and the `..` of `lost+found`.
+    /// Returns the inode of the root directory. Its links are `.`, `..` and the `..` of
+    /// `lost+found`.
     pub(crate) fn root(&self, placement: &Placement) -> Inode {
         let mut inode = self.directory(self.options.root_permissions, &(placement.root..placement.root + 1));
         inode.links = 3;
@@ -119,8 +121,8 @@ impl FirstInodes<'_> {
         }
     }
 
-    /// Returns the resize inode: a file without extents, of the size that a double-indirect block can map, whose blocks are
-    /// the reserved descriptor blocks ([`super::resize`]).
+    /// Returns the resize inode: a file without extents, of the size that a double-indirect block
+    /// can map, whose blocks are the reserved descriptor blocks ([`super::resize`]).
     pub(crate) fn resize(&self, map: u64) -> Inode {
         let pointers = u64::from(self.geometry.block_size / 4);
         let copies = 1 + self.geometry.backup_groups().count() as u64;
@@ -137,7 +139,8 @@ impl FirstInodes<'_> {
     /// Returns the inode of a file that only root may read, and the blocks of its map.
     ///
     /// # Errors
-    /// [`MkfsError::Invalid`](crate::MkfsError::Invalid) if the file lies too far from the start for a volume without extents.
+    /// [`MkfsError::Invalid`](crate::MkfsError::Invalid) if the file lies too far from the start
+    /// for a volume without extents.
     pub(crate) fn file(&self, ino: InodeNo, location: &FileBlocks) -> Result<(Inode, Vec<BlockImage>)> {
         let mode = FileType::Regular.mode_bits() | 0o600;
         let mut inode = self.new_inode(mode, location.len());
@@ -183,7 +186,8 @@ impl FirstInodes<'_> {
         location.runs.iter().cloned().flatten().map(image).collect()
     }
 
-    /// Returns the start of the first group's inode table, in whole blocks: `inodes`, and zeros for all other inodes.
+    /// Returns the start of the first group's inode table, in whole blocks: `inodes`, and zeros for
+    /// all other inodes.
     pub(crate) fn table(&self, inodes: &[(InodeNo, Inode)], used_inodes: u32) -> Vec<u8> {
         let size = usize::from(self.geometry.inode_size);
         let used = size * used_inodes as usize;

@@ -27,7 +27,8 @@ pub(crate) struct JournalSize {
     pub fast_commits: u32,
 }
 
-/// Returns the length that the options ask for, or the default of mke2fs. Returns `None` if the volume is too small for a journal.
+/// Returns the length that the options ask for, or the default of mke2fs. Returns `None` if the
+/// volume is too small for a journal.
 ///
 /// # Errors
 /// If a length is out of range, or exceeds half of the volume.
@@ -60,7 +61,8 @@ pub(crate) fn size(geometry: &Geometry, options: &MkfsOptions) -> Result<Option<
     Ok(Some(JournalSize { blocks, fast_commits }))
 }
 
-/// Returns the default length of e2fsprogs (`ext2fs_default_journal_size`), which depends on the number of blocks only.
+/// Returns the default length of e2fsprogs (`ext2fs_default_journal_size`), which depends on the
+/// number of blocks only.
 fn default_size(blocks: u64) -> Option<u32> {
     Some(match blocks {
         0..2048 => return None,
@@ -100,8 +102,8 @@ pub(crate) fn allocate(
         .map_err(|error| MkfsError::invalid(format_args!("the journal: {error}")))
 }
 
-/// Returns the group to start at: in the middle of the volume, which keeps seeks short, and after the tables of its flex
-/// group.
+/// Returns the group to start at: in the middle of the volume, which keeps seeks short, and after
+/// the tables of its flex group.
 fn goal_group(geometry: &Geometry, used: &UsedBlocks) -> u32 {
     let flex = geometry.flex_groups;
     let middle = (geometry.blocks_count - u64::from(geometry.first_data_block)) / 2;

@@ -10,8 +10,9 @@ use crate::error::{MkfsError, Result};
 use crate::write::DeviceWriter;
 use crate::{Identity, MkfsOptions, Summary, journal, superblock};
 
-/// Creates an empty journal on all of `device`, for one volume with the same block size. Of the options, it uses the block size, the
-/// label, the UUID, the hash seed and the time. Blocks until the journal is durable.
+/// Creates an empty journal on all of `device`, for one volume with the same block size. Of the
+/// options, it uses the block size, the label, the UUID, the hash seed and the time. Blocks until
+/// the journal is durable.
 ///
 /// # Errors
 /// [`MkfsError::Invalid`], before anything is written, if the device is too small. A device error.

@@ -67,7 +67,8 @@ use write::DeviceWriter;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {
-    /// `ext2`, `ext3` or `ext4`, by the features, or `jbd` for a journal on a device of its own, as blkid(8) names it.
+    /// `ext2`, `ext3` or `ext4`, by the features, or `jbd` for a journal on a device of its own, as
+    /// blkid(8) names it.
     pub type_name: &'static str,
     /// Block size in bytes.
     pub block_size: u32,

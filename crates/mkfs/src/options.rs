@@ -24,7 +24,8 @@ use crate::types::{FsType, Usage};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MkfsOptions {
-    /// Block size in bytes: a power of two from 1024 to 65536. `None` chooses by the size of the device.
+    /// Block size in bytes: a power of two from 1024 to 65536. `None` chooses by the size of the
+    /// device.
     pub block_size: Option<u32>,
     /// Size of a cluster, the unit of allocation, in bytes: a power of two from the block size to
     /// 16384 blocks. Needs the feature `bigalloc`. `None`, the default, chooses 16 blocks, or one
@@ -34,21 +35,25 @@ pub struct MkfsOptions {
     pub label: String,
     /// UUID of the volume. `None` chooses a random one.
     pub uuid: Option<[u8; 16]>,
-    /// Bytes of the volume for each inode, from 1024 to 67108864. `None` chooses by the size of the device.
+    /// Bytes of the volume for each inode, from 1024 to 67108864. `None` chooses by the size of the
+    /// device.
     pub inode_ratio: Option<u64>,
     /// Number of inodes, rounded up so that they fill the inode tables. `None` chooses by
     /// `inode_ratio`.
     pub inodes: Option<u32>,
-    /// Number of blocks, or clusters, of a group: a multiple of 8, from 256 to 8 times the block size. `None` chooses the largest.
+    /// Number of blocks, or clusters, of a group: a multiple of 8, from 256 to 8 times the block
+    /// size. `None` chooses the largest.
     pub blocks_per_group: Option<u32>,
-    /// Number of groups whose bitmaps and inode tables lie together, a power of two. `None` chooses 16.
+    /// Number of groups whose bitmaps and inode tables lie together, a power of two. `None` chooses
+    /// 16.
     pub flex_groups: Option<u32>,
     /// Revision of the format: 1, or 0, which has no features and inodes of 128 bytes.
     pub revision: u32,
     /// Whether to create a journal. A volume of less than 2048 blocks gets one only if
     /// `journal_blocks` is set.
     pub journal: bool,
-    /// Length of the journal in blocks, from 1024 to 10240000. `None` chooses by the size of the volume.
+    /// Length of the journal in blocks, from 1024 to 10240000. `None` chooses by the size of the
+    /// volume.
     pub journal_blocks: Option<u32>,
     /// First block of the journal. `None` chooses a place near the middle of the volume.
     pub journal_start: Option<u64>,
@@ -83,7 +88,8 @@ pub struct MkfsOptions {
     pub stride: u16,
     /// Blocks that a RAID writes to all disks before it uses the first again; 0 without a RAID.
     pub stripe_width: u32,
-    /// Number of blocks to which the volume can be extended while it is mounted. `None` chooses 1024 times its size.
+    /// Number of blocks to which the volume can be extended while it is mounted. `None` chooses
+    /// 1024 times its size.
     pub max_blocks: Option<u64>,
     /// Number of backups of the superblock with the feature `sparse_super2`, at most 2.
     pub superblock_backups: u8,
@@ -93,10 +99,11 @@ pub struct MkfsOptions {
     /// Whether inode tables are marked as uninitialised instead of zeroed. Without checksums of
     /// groups they are always zeroed.
     pub lazy_inode_tables: bool,
-    /// Length of the orphan file in blocks, with the feature `orphan_file`. `None` chooses by the size of the volume.
+    /// Length of the orphan file in blocks, with the feature `orphan_file`. `None` chooses by the
+    /// size of the volume.
     pub orphan_file_blocks: Option<u32>,
-    /// The quotas that the volume counts with the feature `quota`. `None` counts by users and groups, and with the feature `project` by
-    /// projects, too.
+    /// The quotas that the volume counts with the feature `quota`. `None` counts by users and
+    /// groups, and with the feature `project` by projects, too.
     pub quotas: Option<QuotaKinds>,
     /// Whether the volume is for tests of drivers in development.
     pub for_tests: bool,
@@ -213,8 +220,9 @@ impl MkfsOptions {
         self
     }
 
-    /// Chooses the block size and the inode ratio, unless they are set, for uses in the words of mke2fs: `floppy`, `small`, `default`, `big`,
-    /// `huge`, `news`, `largefile` and `largefile4`, separated by commas. A later word takes precedence.
+    /// Chooses the block size and the inode ratio, unless they are set, for uses in the words of
+    /// mke2fs: `floppy`, `small`, `default`, `big`, `huge`, `news`, `largefile` and `largefile4`,
+    /// separated by commas. A later word takes precedence.
     ///
     /// # Errors
     /// [`MkfsError::Invalid`](crate::MkfsError::Invalid) names a word that is unknown.
@@ -237,8 +245,8 @@ impl MkfsOptions {
         }
     }
 
-    /// Adds the features of a list, or removes a feature if `^` precedes its name. Names are separated by commas, and are the
-    /// names that mke2fs uses; `none` removes all features.
+    /// Adds the features of a list, or removes a feature if `^` precedes its name. Names are
+    /// separated by commas, and are the names that mke2fs uses; `none` removes all features.
     ///
     /// ```
     /// use parext4_mkfs::{MkfsOptions, mkfs};

@@ -136,9 +136,9 @@ impl Placement {
         self.used.count(geometry.group(group))
     }
 
-    /// Returns true if a group's block bitmap need not be written, because only the superblock copy, the descriptors and the
-    /// group's own bitmaps and table are used, which the kernel marks by itself. The bitmap of the last group is written
-    /// always, for its padding.
+    /// Returns true if a group's block bitmap need not be written, because only the superblock
+    /// copy, the descriptors and the group's own bitmaps and table are used, which the kernel marks
+    /// by itself. The bitmap of the last group is written always, for its padding.
     pub(crate) fn block_bitmap_uninit(&self, geometry: &Geometry, group: u32) -> bool {
         let is_last = group + 1 == geometry.group_count;
         if !geometry.features.has_group_checksums() || is_last {
@@ -158,8 +158,8 @@ impl Placement {
     }
 }
 
-/// Allocates the bitmaps and inode tables of `groups`, such as a flex group, at the start of the first one, around the superblock
-/// copies: all block bitmaps, all inode bitmaps, all tables.
+/// Allocates the bitmaps and inode tables of `groups`, such as a flex group, at the start of the
+/// first one, around the superblock copies: all block bitmaps, all inode bitmaps, all tables.
 fn allocate_tables(
     geometry: &Geometry,
     groups: Range<u32>,

@@ -10,9 +10,9 @@ use crate::error::{MkfsError, Result};
 /// A block number and the contents of the block.
 pub(crate) type BlockImage = (u64, Vec<u8>);
 
-/// Maps the file blocks `data`, in order, through the pointer blocks in `blocks`, of which there are
-/// [`Shape::pointer_blocks`]. Returns the inode's `i_block`, and each pointer block
-/// with its contents.
+/// Maps the file blocks `data`, in order, through the pointer blocks in `blocks`, of which there
+/// are [`Shape::pointer_blocks`]. Returns the inode's `i_block`, and each pointer block with its
+/// contents.
 ///
 /// # Errors
 /// [`MkfsError::Invalid`] if a block number has more than 32 bits.

@@ -29,8 +29,8 @@ pub(crate) struct PlacedQuotaFile {
     pub file: NewQuotaFile,
 }
 
-/// Returns the quota files that the options ask for: with the feature `quota` by default users and groups, and with the feature
-/// `project` also projects, as mke2fs makes them.
+/// Returns the quota files that the options ask for: with the feature `quota` by default users and
+/// groups, and with the feature `project` also projects, as mke2fs makes them.
 ///
 /// # Errors
 /// [`MkfsError::Invalid`] for projects in inodes that have no room for them.

@@ -1,10 +1,12 @@
 //! The resize inode's blocks, which let a mounted volume extend its descriptor table.
 //!
-//! The double-indirect block lists the reserved descriptor blocks of the first group. Each of these serves as an indirect
-//! block and lists the corresponding block of every backup. The index of a reserved block in the double-indirect block is
-//! its index in the descriptor table, modulo the number of pointers in a block.
+//! The double-indirect block lists the reserved descriptor blocks of the first group. Each of these
+//! serves as an indirect block and lists the corresponding block of every backup. The index of a
+//! reserved block in the double-indirect block is its index in the descriptor table, modulo the
+//! number of pointers in a block.
 //!
-//! Source: kernel `fs/ext4/resize.c` (`verify_reserved_gdb`, `reserve_backup_gdb`), which checks it.
+//! Source: kernel `fs/ext4/resize.c` (`verify_reserved_gdb`, `reserve_backup_gdb`), which checks
+//! it.
 
 use crate::geometry::Geometry;
 use crate::pointers::BlockImage;

@@ -28,7 +28,8 @@ const NO_MAX_MOUNT_COUNT: u16 = 0xffff;
 const CHECKSUM_CRC32C: u8 = 1;
 /// Number of bytes after the first 128 of an inode that the kernel uses for fields.
 const EXTRA_ISIZE: u16 = 32;
-/// `s_encrypt_algos`: AES-256-XTS for contents and AES-256-CTS for names, as mke2fs has it. The kernel does not read them.
+/// `s_encrypt_algos`: AES-256-XTS for contents and AES-256-CTS for names, as mke2fs has it. The
+/// kernel does not read them.
 const ENCRYPTION_MODES: [u8; 2] = [1, 4];
 /// `s_jnl_backup_type`: `s_jnl_blocks` contains the journal inode's block map.
 const JOURNAL_BACKUP_BLOCKS: u8 = 1;
@@ -144,7 +145,8 @@ pub(crate) fn set_counters(sb: &mut Superblock, geometry: &Geometry, placement: 
     sb.raw_mut().s_overhead_clusters.set(u32::try_from(placement.overhead).unwrap_or(0));
 }
 
-/// Sets the journal's inode number and the copy of its block map, which e2fsck uses if the inode is lost.
+/// Sets the journal's inode number and the copy of its block map, which e2fsck uses if the inode is
+/// lost.
 pub(crate) fn set_journal(sb: &mut Superblock, inode: &Inode) {
     sb.set_compat(sb.compat() | Compat::HAS_JOURNAL);
     let raw = sb.raw_mut();
@@ -193,8 +195,8 @@ pub(crate) fn of_journal_device(
     raw
 }
 
-/// Returns the backup of the superblock for group `group`. Its state is not valid, so that e2fsck checks a volume that is
-/// repaired from it.
+/// Returns the backup of the superblock for group `group`. Its state is not valid, so that e2fsck
+/// checks a volume that is repaired from it.
 pub(crate) fn backup(sb: &Superblock, group: u32) -> Superblock {
     let mut copy = sb.clone();
     copy.set_state(0);

@@ -1,4 +1,5 @@
-//! The types of volumes, and the uses for which sizes are chosen, as `mke2fs.conf` of e2fsprogs 1.47 has them.
+//! The types of volumes, and the uses for which sizes are chosen, as `mke2fs.conf` of e2fsprogs
+//! 1.47 has them.
 
 use std::str::FromStr;
 

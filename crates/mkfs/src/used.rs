@@ -15,7 +15,8 @@ pub(crate) struct UsedBlocks {
 }
 
 impl UsedBlocks {
-    /// Makes `unit` blocks the unit of allocation: marks the rest of each unit that has a used block.
+    /// Makes `unit` blocks the unit of allocation: marks the rest of each unit that has a used
+    /// block.
     pub(crate) fn round_out(&mut self, unit: u64) {
         self.unit = unit;
         for (start, end) in std::mem::take(&mut self.runs) {
@@ -71,7 +72,8 @@ impl UsedBlocks {
         self.runs(range).map(|run| run.end - run.start).sum()
     }
 
-    /// Allocates the first free run of `len` blocks within `range`. Returns `None` if there is none.
+    /// Allocates the first free run of `len` blocks within `range`. Returns `None` if there is
+    /// none.
     pub(crate) fn allocate(&mut self, range: Range<u64>, len: u64) -> Option<Range<u64>> {
         let start = self.free_runs(range).find(|run| run.end - run.start >= len)?.start;
         self.mark(start..start + len);

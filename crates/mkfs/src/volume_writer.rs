@@ -26,8 +26,8 @@ pub(crate) struct VolumeWriter<'a> {
 }
 
 impl VolumeWriter<'_> {
-    /// Overwrites the superblock of an old volume, then discards the old contents if the options ask for it, and overwrites
-    /// signatures of file systems, partition tables and RAID members.
+    /// Overwrites the superblock of an old volume, then discards the old contents if the options
+    /// ask for it, and overwrites signatures of file systems, partition tables and RAID members.
     pub(crate) fn clear(&self, device: &dyn Device) -> Result<()> {
         let size = device.size();
         if !self.zero() {
@@ -43,7 +43,8 @@ impl VolumeWriter<'_> {
         self.writer.flush()
     }
 
-    /// Writes the first files and their inodes, and sets the fields of the journal, the orphan file and the quota files in the superblock.
+    /// Writes the first files and their inodes, and sets the fields of the journal, the orphan file
+    /// and the quota files in the superblock.
     pub(crate) fn write_files(
         &self,
         sb: &mut Superblock,
@@ -152,7 +153,8 @@ impl VolumeWriter<'_> {
         self.writer.blocks("the block of multi-mount protection", number, &block)
     }
 
-    /// Writes the bitmaps of all groups, and the descriptors and superblock copies of the groups that have them.
+    /// Writes the bitmaps of all groups, and the descriptors and superblock copies of the groups
+    /// that have them.
     pub(crate) fn write_groups(&self, sb: &Superblock) -> Result<()> {
         let groups = GroupTables {
             sb,
@@ -177,8 +179,8 @@ impl VolumeWriter<'_> {
         Ok(())
     }
 
-    /// Writes the descriptors of all groups: with a table in each group that has a copy of the superblock, or with a block and
-    /// two copies in each meta group.
+    /// Writes the descriptors of all groups: with a table in each group that has a copy of the
+    /// superblock, or with a block and two copies in each meta group.
     fn write_descriptors(&self, groups: &GroupTables<'_>) -> Result<()> {
         let what = "the group descriptors";
         let (geometry, copies) = (self.geometry, &self.geometry.copies);

@@ -56,7 +56,8 @@ impl<'a> DeviceWriter<'a> {
         let end = offset + len;
         let mut at = offset;
         while at < end {
-            // A range that starts within a sector is zeroed up to the next sector first, and in whole sectors after that.
+            // A range that starts within a sector is zeroed up to the next sector first, and in
+            // whole sectors after that.
             let whole = (end - at) / sector * sector;
             let part = if !at.is_multiple_of(sector) || whole == 0 {
                 (end - at).min(sector - at % sector)
@@ -83,14 +84,15 @@ impl<'a> DeviceWriter<'a> {
             .map_err(|error| MkfsError::device(format_args!("zeroing {what}"), error))
     }
 
-    /// Overwrites the superblock of an old volume and flushes, before anything else of it changes. So a crash leaves the old volume as it
-    /// was, or none.
+    /// Overwrites the superblock of an old volume and flushes, before anything else of it changes.
+    /// So a crash leaves the old volume as it was, or none.
     pub(crate) fn retire_old_volume(&self) -> Result<()> {
         self.zero("the old superblock", Superblock::OFFSET, Superblock::SIZE as u64)?;
         self.flush()
     }
 
-    /// Overwrites signatures of file systems, partition tables and RAID members on a device of `size` bytes.
+    /// Overwrites signatures of file systems, partition tables and RAID members on a device of
+    /// `size` bytes.
     pub(crate) fn wipe_signatures(&self, size: u64) -> Result<()> {
         let zone = SIGNATURE_ZONE.min(size);
         self.zero("the start of the device", 0, zone)?;

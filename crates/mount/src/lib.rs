@@ -1,9 +1,10 @@
-//! Mounts an ext4 volume on a directory with FUSE, so that every program can use it without kernel code that reads the
-//! image.
+//! Mounts an ext4 volume on a directory with FUSE, so that every program can use it without kernel
+//! code that reads the image.
 //!
-//! [`Mounted::new`] mounts a volume. [`Mounted::serve`] answers the kernel's requests until the directory is unmounted and
-//! then closes the volume. Other processes end the mount with [`unmount()`], change it with [`remount()`], and read its
-//! counters with [`report()`](report::report).
+//! [`Mounted::new`] mounts a volume. [`Mounted::serve`] answers the kernel's requests until the
+//! directory is unmounted and then closes the volume. Other processes end the mount with
+//! [`unmount()`], change it with [`remount()`], and read its counters with
+//! [`report()`](report::report).
 #![deny(unsafe_code)]
 
 mod client;

@@ -56,7 +56,8 @@ pub fn file_name(path: &Path, suffix: &str) -> String {
     name + suffix
 }
 
-/// Returns a hash that is the same in all versions of the program, because processes of several versions find each other's files.
+/// Returns a hash that is the same in all versions of the program, because processes of several
+/// versions find each other's files.
 fn fnv_1a(bytes: &[u8]) -> u64 {
     const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;
@@ -77,7 +78,8 @@ fn places() -> Vec<PathBuf> {
     of_user.into_iter().chain([format!("/tmp/parext4-{}", user.as_raw()).into()]).collect()
 }
 
-/// Returns true if `dir` is a directory that belongs to the calling user, and that no other user can enter.
+/// Returns true if `dir` is a directory that belongs to the calling user, and that no other user
+/// can enter.
 fn is_private(dir: &Path) -> bool {
     let Ok(metadata) = fs::symlink_metadata(dir) else { return false };
     metadata.is_dir() && metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o077 == 0

@@ -40,11 +40,12 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts a volume from the file `image` on the directory `dir`. Programs can use the directory at once; their calls
-    /// block until [`serve`](Self::serve) runs.
+    /// Mounts a volume from the file `image` on the directory `dir`. Programs can use the directory
+    /// at once; their calls block until [`serve`](Self::serve) runs.
     ///
     /// # Errors
-    /// If the root directory cannot be read, `dir` cannot be mounted on, or two options contradict each other.
+    /// If the root directory cannot be read, `dir` cannot be mounted on, or two options contradict
+    /// each other.
     pub fn new(volume: Volume, image: &Path, dir: &Path, options: &MountOptions) -> Result<Self, MountError> {
         options.check().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let server = Arc::new(Server::new(volume.clone(), image, options.clone())?);
@@ -75,7 +76,8 @@ impl Mounted {
         self
     }
 
-    /// Returns the kernel's number of the connection, which names its folder in `/sys/fs/fuse/connections`.
+    /// Returns the kernel's number of the connection, which names its folder in
+    /// `/sys/fs/fuse/connections`.
     #[must_use]
     pub fn connection(&self) -> Option<&str> {
         self.connection.as_deref()
@@ -93,11 +95,12 @@ impl Mounted {
         let _ = self.server.log.set(log);
     }
 
-    /// Answers the kernel's requests until the directory is unmounted, by any process. Then closes the volume, which leaves
-    /// the image clean.
+    /// Answers the kernel's requests until the directory is unmounted, by any process. Then closes
+    /// the volume, which leaves the image clean.
     ///
     /// # Errors
-    /// The first of: FUSE fails; the volume cannot be closed cleanly, so the next open replays its journal.
+    /// The first of: FUSE fails; the volume cannot be closed cleanly, so the next open replays its
+    /// journal.
     pub fn serve(self) -> Result<(), MountError> {
         let served = self.session.run();
         let closed = self.server.close();
@@ -119,7 +122,8 @@ impl MountState {
     }
 }
 
-/// Adds the name of the device file to an error of a mount that failed because the file cannot be opened.
+/// Adds the name of the device file to an error of a mount that failed because the file cannot be
+/// opened.
 fn explain(error: io::Error) -> io::Error {
     match File::options().read(true).write(true).open(DEVICE) {
         Err(cause) => io::Error::new(cause.kind(), format!("{DEVICE}: {cause}")),

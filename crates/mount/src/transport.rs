@@ -35,8 +35,8 @@ impl Transport {
         negotiate(config, self.cache).map(drop)
     }
 
-    /// Counts a request that the calling thread has read. Each operation of the file system calls this first, and drops the
-    /// result after its reply.
+    /// Counts a request that the calling thread has read. Each operation of the file system calls
+    /// this first, and drops the result after its reply.
     #[must_use]
     pub fn begin_request(&self) -> impl Drop + '_ {
         self.request_threads.begin_request()

@@ -1,5 +1,5 @@
-//! Models of the server beside a kernel that sends at most four background requests at a time. The scheduler reports a
-//! request that waits for itself as a deadlock.
+//! Models of the server beside a kernel that sends at most four background requests at a time. The
+//! scheduler reports a request that waits for itself as a deadlock.
 //!
 //! Run with `RUSTFLAGS="--cfg shuttle" cargo test -p parext4-mount --release --test shuttle`.
 #![cfg(shuttle)]
@@ -45,8 +45,8 @@ enum Request {
     DirectWrite,
     /// A read past the end of the volume's file: the kernel must write back first.
     DirectRead,
-    /// A rename over a dirty file: the kernel must write back first, and then forget the new name. The kernel holds the
-    /// directory until the reply.
+    /// A rename over a dirty file: the kernel must write back first, and then forget the new name.
+    /// The kernel holds the directory until the reply.
     Rename,
     WriteBack,
     /// The volume is unmounted.
@@ -109,7 +109,8 @@ impl Kernel for ModelKernel {
     }
 }
 
-/// The thread of the server that reads all requests. It hands writes, with a copy of their data, to other threads.
+/// The thread of the server that reads all requests. It hands writes, with a copy of their data, to
+/// other threads.
 fn serve(
     requests: &Receiver<(Request, Sender<()>)>,
     kernel: &Arc<ModelKernel>,
@@ -190,7 +191,8 @@ fn run(scheduler: impl Scheduler + 'static, programs: &'static [Request], guards
     Runner::new(scheduler, Config::default()).run(move || serve_programs(programs, guards));
 }
 
-/// Asserts that all requests of `programs` are answered, and that the model detects if one of the guards is missing.
+/// Asserts that all requests of `programs` are answered, and that the model detects if one of the
+/// guards is missing.
 fn assert_all_are_answered(programs: &'static [Request], without_guard: &[Guards]) {
     run(RandomScheduler::new(2000), programs, ALL);
     run(PctScheduler::new(3, 2000), programs, ALL);

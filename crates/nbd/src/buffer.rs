@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 
 /// Bytes that the process keeps in idle buffers.
 const IDLE: usize = 32 << 20;
-/// Smallest buffer that is kept, bytes. The client copies no smaller writes, except on exports with smaller sectors.
+/// Smallest buffer that is kept, bytes. The client copies no smaller writes, except on exports with
+/// smaller sectors.
 const SMALLEST: usize = 4 << 10;
 
 static SPARE: Mutex<Spare> = Mutex::new(Spare { buffers: BTreeMap::new(), bytes: 0 });

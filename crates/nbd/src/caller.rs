@@ -43,7 +43,8 @@ fn with_caller<T>(action: impl FnOnce(&mut Caller) -> io::Result<T>) -> io::Resu
     })
 }
 
-/// Performs actions at the same time and blocks until all are done. Returns the commands in the order of the actions.
+/// Performs actions at the same time and blocks until all are done. Returns the commands in the
+/// order of the actions.
 ///
 /// # Errors
 /// The error of one action that failed.

@@ -119,7 +119,8 @@ impl Connection {
         match outgoing.send(&self.socket, || self.changes.may_write()) {
             Ok(all) => {
                 let was_blocked = self.is_blocked.swap(!all, SeqCst);
-                // The leader polls for room in the socket only if it knows that a request waits for it.
+                // The leader polls for room in the socket only if it knows that a request waits for
+                // it.
                 if !all && !was_blocked {
                     self.role.poke_leader();
                 }
@@ -199,7 +200,8 @@ impl Connection {
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 
-    /// Ends a lost connection and returns the commands that have no answer. Blocks until no thread receives.
+    /// Ends a lost connection and returns the commands that have no answer. Blocks until no thread
+    /// receives.
     pub(crate) fn close(&self) -> Vec<Command> {
         self.reset();
         let mut incoming = self.incoming.lock();

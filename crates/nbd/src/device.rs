@@ -22,9 +22,10 @@ const PIECE_FROM: u32 = 64 << 10;
 
 /// An export of an NBD server, for reading and writing.
 ///
-/// - After a lost connection the client connects again. Requests without an answer are sent again, and so are answered writes that no answered flush covers. Requests block
-///   meanwhile.
-/// - When the time of the URL's option `reconnect` is over, all requests fail, and so do all later ones.
+/// - After a lost connection the client connects again. Requests without an answer are sent again,
+///   and so are answered writes that no answered flush covers. Requests block meanwhile.
+/// - When the time of the URL's option `reconnect` is over, all requests fail, and so do all later
+///   ones.
 /// - Other machines can open the export at the same time: [`Sharing::Unfenced`].
 #[derive(Debug)]
 pub struct NbdDevice {
@@ -44,7 +45,8 @@ impl NbdDevice {
     /// Messages name the URL.
     /// - [`io::ErrorKind::NotFound`] if the server has no such export;
     /// - [`io::ErrorKind::ReadOnlyFilesystem`] if the export is read-only and the options are not;
-    /// - [`io::ErrorKind::InvalidInput`] if the volume is not within the export, or the options ask to create it;
+    /// - [`io::ErrorKind::InvalidInput`] if the volume is not within the export, or the options ask
+    ///   to create it;
     /// - [`io::ErrorKind::InvalidData`] if the server does not keep the protocol;
     /// - errors of connections, of the negotiation and of TLS.
     pub fn open(url: &NbdUrl, options: &DeviceOptions) -> io::Result<Self> {

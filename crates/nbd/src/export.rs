@@ -4,11 +4,13 @@ use std::io;
 
 use crate::protocol::{BlockSizeInfo, transmission};
 
-/// Smallest unit of requests that the client uses, bytes. Servers that state no minimum may not accept less.
+/// Smallest unit of requests that the client uses, bytes. Servers that state no minimum may not
+/// accept less.
 const SMALLEST_SECTOR: u32 = 512;
 /// Largest minimum that a server may state, bytes, by the protocol.
 const LARGEST_MINIMUM: u32 = 64 << 10;
-/// Largest request of the client, bytes. Servers that state no maximum accept this much, by the protocol.
+/// Largest request of the client, bytes. Servers that state no maximum accept this much, by the
+/// protocol.
 const LARGEST_REQUEST: u32 = 32 << 20;
 
 /// The properties of an export, as its server states them.
@@ -56,7 +58,8 @@ impl Export {
         self.has(transmission::SEND_FLUSH)
     }
 
-    /// Returns whether each write must ask for durability: the server caches writes, but has no flush.
+    /// Returns whether each write must ask for durability: the server caches writes, but has no
+    /// flush.
     pub(crate) fn needs_fua(&self) -> bool {
         self.has(transmission::SEND_FUA) && !self.has_flush()
     }

@@ -1,4 +1,5 @@
-//! Defects that the models of the hand-over must find. They can be planted only under `--cfg shuttle`.
+//! Defects that the models of the hand-over must find. They can be planted only under
+//! `--cfg shuttle`.
 
 /// A defect of the hand-over between the threads of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

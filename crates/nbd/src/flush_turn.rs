@@ -65,8 +65,8 @@ impl FlushTurn {
         self.changed.notify_one();
     }
 
-    /// Blocks until the session's thread has the turn, and returns the flushes that wait. Its turn lasts until the next call.
-    /// Returns `None` if the session has ended.
+    /// Blocks until the session's thread has the turn, and returns the flushes that wait. Its turn
+    /// lasts until the next call. Returns `None` if the session has ended.
     pub(crate) fn next(&self) -> Option<Vec<Command>> {
         let mut state = self.state.lock();
         while !state.has_ended {

@@ -46,7 +46,8 @@ impl InFlight {
         u64::from(slot.uses) << 32 | index as u64
     }
 
-    /// Removes a command, whose slot stays reserved until [`put_back`](Self::put_back) or [`release`](Self::release).
+    /// Removes a command, whose slot stays reserved until [`put_back`](Self::put_back) or
+    /// [`release`](Self::release).
     pub(crate) fn take(&mut self, cookie: u64) -> Option<Command> {
         self.slot(cookie)?.command.take()
     }

@@ -30,7 +30,8 @@ const BUFFER: usize = 64 << 10;
 const DIRECT: usize = 16 << 10;
 /// Bytes that the receiver reads at a time while it expects long replies.
 const SHORT: usize = 512;
-/// Largest number of reads of the socket in one call, so that the receiver can check the time however fast the server sends.
+/// Largest number of reads of the socket in one call, so that the receiver can check the time
+/// however fast the server sends.
 const READS: usize = 16;
 /// Longest error chunk, bytes: the protocol limits messages to 4096 bytes.
 const LONGEST_ERROR: usize = 4096 + 14;

@@ -15,8 +15,8 @@ use crate::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 /// Completions of one owner.
 ///
-/// All flags are sequentially consistent: either the thread that sets one sees `sleeping`, or the owner sees the flag before it
-/// blocks.
+/// All flags are sequentially consistent: either the thread that sets one sees `sleeping`, or the
+/// owner sees the flag before it blocks.
 #[derive(Debug)]
 pub(crate) struct Mailbox<T> {
     done: Mutex<Vec<T>>,

@@ -44,7 +44,8 @@ pub(crate) struct Negotiated {
     pub(crate) structured: bool,
 }
 
-/// Connects to the server of `url` and negotiates, before the deadline. The guard is not asked: negotiations change nothing.
+/// Connects to the server of `url` and negotiates, before the deadline. The guard is not asked:
+/// negotiations change nothing.
 ///
 /// # Errors
 /// - `NotFound` if the server has no such export;
@@ -125,7 +126,8 @@ impl Talk<'_> {
         }
     }
 
-    /// Asks for the export and begins the transmission. Returns `None` if the server does not know the option.
+    /// Asks for the export and begins the transmission. Returns `None` if the server does not know
+    /// the option.
     fn go(&mut self, name: &[u8]) -> io::Result<Option<Export>> {
         let mut request = Vec::with_capacity(name.len() + 8);
         request.extend(length(name.len())?.to_be_bytes());

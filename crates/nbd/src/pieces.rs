@@ -10,10 +10,12 @@ use crate::buffer::Buffer;
 use crate::command::{Action, Payload, Write};
 use crate::export::Export;
 
-/// Length of a write from which the client searches for zeros, bytes. Shorter writes cost less than the search.
+/// Length of a write from which the client searches for zeros, bytes. Shorter writes cost less than
+/// the search.
 const ZEROES_FROM: usize = 16 << 10;
 
-/// Calls `each` with offset and length of each piece of a range, in bytes. Pieces have at most `largest` bytes.
+/// Calls `each` with offset and length of each piece of a range, in bytes. Pieces have at most
+/// `largest` bytes.
 pub(crate) fn pieces(offset: u64, len: u64, largest: u32, mut each: impl FnMut(u64, u32)) {
     let mut done = 0;
     while done < len {

@@ -1,6 +1,7 @@
 //! The NBD protocol: numbers and structures as they are on the wire, in network byte order.
 //!
-//! This module knows no sockets. Names follow the protocol's specification (`doc/proto.md` of the NBD project).
+//! This module knows no sockets. Names follow the protocol's specification (`doc/proto.md` of the
+//! NBD project).
 
 use zerocopy::byteorder::network_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -120,7 +121,8 @@ pub(crate) struct OptionReply {
     pub(crate) len: U32,
 }
 
-/// Size and flags of an export: the end of [`info::EXPORT`], and the reply to [`option::EXPORT_NAME`].
+/// Size and flags of an export: the end of [`info::EXPORT`], and the reply to
+/// [`option::EXPORT_NAME`].
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct ExportInfo {

@@ -193,8 +193,8 @@ fn read(connection: &Connection, offset: u64, bytes: &mut [u8]) -> io::Result<()
     Ok(())
 }
 
-/// Sends all retained writes and blocks until the server has answered them. The writes after the last flush stay retained. Each flush
-/// extends the deadline.
+/// Sends all retained writes and blocks until the server has answered them. The writes after the
+/// last flush stay retained. Each flush extends the deadline.
 fn send_retained(session: &Session, connection: &Connection, deadline: &mut Instant) -> Result<(), Failure> {
     let inbox = Inbox::new().map_err(Failure::Transient)?;
     let mut writes = session.retained.all().into_iter().peekable();

@@ -85,7 +85,8 @@ impl Retained {
         state.insert(offset, Entry { end, number, payload, memory });
     }
 
-    /// Returns the number of the newest write. A flush that is sent after this call covers all writes up to it.
+    /// Returns the number of the newest write. A flush that is sent after this call covers all
+    /// writes up to it.
     pub(crate) fn mark(&self) -> u64 {
         self.state.lock().newest
     }

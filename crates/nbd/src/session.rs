@@ -6,9 +6,10 @@
 //! | `Lost` | wait until the thread of [`recover`](crate::recover) has made new connections |
 //! | `Dead` | fail: the thread has given up |
 //!
-//! If one connection is lost, all are closed and new ones are made, because the server may have restarted. All connections are made before
-//! the first command is sent on any of them. So all answers of one state `Live` come from one run of the server, and a flush that
-//! it answers covers the writes that it answered.
+//! If one connection is lost, all are closed and new ones are made, because the server may have
+//! restarted. All connections are made before the first command is sent on any of them. So all
+//! answers of one state `Live` come from one run of the server, and a flush that it answers covers
+//! the writes that it answered.
 
 use std::io;
 use std::sync::Arc;
@@ -81,7 +82,8 @@ impl Session {
         })
     }
 
-    /// Sends commands of one lane. Flushes wait for their [turn](crate::flush). Does not block on the server.
+    /// Sends commands of one lane. Flushes wait for their [turn](crate::flush). Does not block on
+    /// the server.
     pub(crate) fn send(&self, lane: usize, mut commands: Vec<Command>) {
         for command in commands.extract_if(.., |command| matches!(command.action, Action::Flush { .. })) {
             self.flush_turn.add(command);

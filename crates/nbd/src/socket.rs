@@ -18,7 +18,8 @@ use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketAddrUnix, SocketFlag
 
 use crate::url::Server;
 
-/// Time between two attempts to connect to a Unix socket whose server has no room for another connection.
+/// Time between two attempts to connect to a Unix socket whose server has no room for another
+/// connection.
 const RETRY_AFTER: Duration = Duration::from_millis(10);
 /// Shortest time for an attempt to connect.
 const SHORTEST: Duration = Duration::from_millis(1);

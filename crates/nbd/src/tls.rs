@@ -1,8 +1,10 @@
-//! TLS: encrypts a connection in a thread of its own, so that the rest of the client sees a plain socket.
+//! TLS: encrypts a connection in a thread of its own, so that the rest of the client sees a plain
+//! socket.
 //!
-//! [`wrap`] makes the handshake and then returns one end of a socket pair. The thread moves bytes between the other end and the
-//! encrypted socket until one of them is closed. It stores at most 64 KiB and one record in each direction. Before each system call that
-//! sends, it asks the guard by [`Changes`].
+//! [`wrap`] makes the handshake and then returns one end of a socket pair. The thread moves bytes
+//! between the other end and the encrypted socket until one of them is closed. It stores at most 64
+//! KiB and one record in each direction. Before each system call that sends, it asks the guard by
+//! [`Changes`].
 
 use std::fs;
 use std::io::{self, Read, Write};

@@ -1,4 +1,5 @@
-//! The URL of an export: where the server is, what the export is called, and how the client behaves.
+//! The URL of an export: where the server is, what the export is called, and how the client
+//! behaves.
 //!
 //! This module reads text and opens nothing.
 

@@ -1,5 +1,5 @@
-//! Models of the hand-over between the threads that wait for one connection. The scheduler reports a thread that nothing wakes as
-//! a deadlock.
+//! Models of the hand-over between the threads that wait for one connection. The scheduler reports
+//! a thread that nothing wakes as a deadlock.
 //!
 //! Run with `RUSTFLAGS="--cfg shuttle" cargo test -p parext4-nbd --release --test shuttle`.
 #![cfg(shuttle)]
@@ -83,7 +83,8 @@ fn each_waiting_thread_gets_its_answers() {
     check_faults(each_thread_gets_its_answers, &faults);
 }
 
-/// The answer to one thread arrives only when the other thread has its answer, whichever of them leads.
+/// The answer to one thread arrives only when the other thread has its answer, whichever of them
+/// leads.
 fn a_thread_gets_its_answer_while_another_leads() {
     let connection = Arc::new(Connection::default());
     let [one, other] = [Caller::default(), Caller::default()];

@@ -1,7 +1,7 @@
 //! Copies a tree out of an image.
 //!
-//! `cargo run --example copy_out -- disk.img /src copy-of-src`. The command `parext4 get` also keeps attributes, links and
-//! holes.
+//! `cargo run --example copy_out -- disk.img /src copy-of-src`. The command `parext4 get` also
+//! keeps attributes, links and holes.
 
 use std::error::Error;
 use std::fs;

@@ -1,4 +1,5 @@
-//! One thread keeps many operations on one file in flight. On an image file they are requests of io_uring, where it is allowed.
+//! One thread keeps many operations on one file in flight. On an image file they are requests of
+//! io_uring, where it is allowed.
 //!
 //! `cargo run --example io_queue -- disk.img` creates the image.
 

@@ -1,6 +1,8 @@
-//! Several threads append records to one file at once. No record is lost or torn, and none waits for the others.
+//! Several threads append records to one file at once. No record is lost or torn, and none waits
+//! for the others.
 //!
-//! `cargo run --example log_writer -- disk.img` creates the image, or continues the log of one that exists.
+//! `cargo run --example log_writer -- disk.img` creates the image, or continues the log of one that
+//! exists.
 
 use std::error::Error;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Uses a volume from tasks of tokio. Calls of the engine block on the device, so each runs on a thread for blocking work.
+//! Uses a volume from tasks of tokio. Calls of the engine block on the device, so each runs on a
+//! thread for blocking work.
 //!
 //! `cargo run --example tokio -- disk.img` creates the image.
 
@@ -22,7 +23,8 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let file = volume.open_file("/data", &OpenOptions::read_write().create(true))?;
     let mut writes = JoinSet::new();
     for task in 0..TASKS {
-        // A clone is another handle of the same file. Writes of disjoint bytes do not wait for each other.
+        // A clone is another handle of the same file. Writes of disjoint bytes do not wait for each
+        // other.
         let file = file.clone();
         let data = vec![u8::try_from(task)?; BLOCK];
         writes.spawn_blocking(move || file.write_all_at(&data, task * BLOCK as u64));

@@ -1,7 +1,9 @@
-//! Serves tasks of tokio by one thread that owns an `IoQueue`: each task sends a request and awaits its completion.
+//! Serves tasks of tokio by one thread that owns an `IoQueue`: each task sends a request and awaits
+//! its completion.
 //!
-//! The thread blocks in `harvest`, in the kernel if the queue is a ring of io_uring. A task that sends a request wakes it through the queue's
-//! waker, which writes to an eventfd that the ring polls.
+//! The thread blocks in `harvest`, in the kernel if the queue is a ring of io_uring. A task that
+//! sends a request wakes it through the queue's waker, which writes to an eventfd that the ring
+//! polls.
 //!
 //! `cargo run --example tokio_queue -- disk.img` creates the image.
 

@@ -1,8 +1,8 @@
 //! Lists an image that may be damaged or hostile, and reads the start of each file.
 //!
-//! `cargo run --example untrusted_image -- disk.img`. The engine checks what it reads: a bad structure is an
-//! `Error::Corrupt`, never undefined behaviour or an endless loop in one call. What a program must limit itself are sizes and
-//! counts, which an image can state at will.
+//! `cargo run --example untrusted_image -- disk.img`. The engine checks what it reads: a bad
+//! structure is an `Error::Corrupt`, never undefined behaviour or an endless loop in one call. What
+//! a program must limit itself are sizes and counts, which an image can state at will.
 
 use std::error::Error;
 use std::io::Read;
@@ -16,7 +16,8 @@ const MAX_BYTES: u64 = 64 << 10;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let image = std::env::args_os().nth(1).ok_or("usage: untrusted_image IMAGE")?;
-    // Read-only: nothing is written to the image, also if its journal needs recovery. Limits bound the memory of caches.
+    // Read-only: nothing is written to the image, also if its journal needs recovery. Limits bound
+    // the memory of caches.
     let options = VolumeOptions::new().read_only(true).cache_bytes(64 << 20).metadata_cache_bytes(16 << 20);
     let volume = match options.open(&image) {
         Err(parext4::Error::Corrupt(what)) => {

@@ -1,5 +1,5 @@
-//! The clock of a volume's timestamps: the kernel's coarse clock, as ext4 uses it, or a fixed time for images that are the same each time.
-//! Also the clock for intervals.
+//! The clock of a volume's timestamps: the kernel's coarse clock, as ext4 uses it, or a fixed time
+//! for images that are the same each time. Also the clock for intervals.
 
 #[cfg(not(shuttle))]
 pub(crate) use std::time::Instant;
@@ -30,14 +30,15 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Returns the clock of the system, with the resolution of the kernel's coarse clock (a timer tick, 1 to 10 ms), as ext4 has it. A time
-    /// before 1970 is 1970.
+    /// Returns the clock of the system, with the resolution of the kernel's coarse clock (a timer
+    /// tick, 1 to 10 ms), as ext4 has it. A time before 1970 is 1970.
     #[must_use]
     pub const fn system() -> Self {
         Self { fixed: None }
     }
 
-    /// Returns a clock that always shows the same time, in seconds since 1970, for images that are the same each time.
+    /// Returns a clock that always shows the same time, in seconds since 1970, for images that are
+    /// the same each time.
     #[must_use]
     pub const fn fixed(seconds: u32) -> Self {
         Self { fixed: Some(seconds) }
@@ -55,7 +56,8 @@ impl Clock {
     }
 }
 
-/// Returns the time of the simulation, or for models a time that advances by one second with each call.
+/// Returns the time of the simulation, or for models a time that advances by one second with each
+/// call.
 #[cfg(shuttle)]
 fn nanoseconds_now() -> i64 {
     if let Some(now) = simulated_time::now() {

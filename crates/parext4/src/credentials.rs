@@ -1,12 +1,13 @@
 //! `Credentials`: on whose behalf operations act.
 
-/// The rights of the caller on whose behalf a handle acts, as far as the engine checks them: whether it may allocate the blocks
-/// reserved for root ([`Space::reserved_blocks`](crate::Space)), and whether it may exceed the limits of quotas.
+/// The rights of the caller on whose behalf a handle acts, as far as the engine checks them:
+/// whether it may allocate the blocks reserved for root ([`Space::reserved_blocks`](crate::Space)),
+/// and whether it may exceed the limits of quotas.
 ///
-/// A [`Volume`](crate::Volume) acts as root when it is opened. `with_credentials` on a volume, a [`InodeRef`](crate::InodeRef) or a
-/// file changes the credentials of that handle, and handles made from it inherit them. So one thread can act for many users,
-/// and two handles of one file can act for two. The engine checks no permissions of files: a program that serves several users
-/// does.
+/// A [`Volume`](crate::Volume) acts as root when it is opened. `with_credentials` on a volume, a
+/// [`InodeRef`](crate::InodeRef) or a file changes the credentials of that handle, and handles made
+/// from it inherit them. So one thread can act for many users, and two handles of one file can act
+/// for two. The engine checks no permissions of files: a program that serves several users does.
 ///
 /// ```
 /// use parext4::Credentials;
@@ -33,14 +34,15 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Returns the credentials of root, which permit the use of all free blocks, whatever the limits of quotas.
+    /// Returns the credentials of root, which permit the use of all free blocks, whatever the
+    /// limits of quotas.
     #[must_use]
     pub const fn root() -> Self {
         Self { may_use_reserved_blocks: true, exceeds_quotas: true }
     }
 
-    /// Returns the credentials of an ordinary user. An operation that would need reserved blocks fails with
-    /// [`Error::NoSpace`](crate::Error::NoSpace).
+    /// Returns the credentials of an ordinary user. An operation that would need reserved blocks
+    /// fails with [`Error::NoSpace`](crate::Error::NoSpace).
     #[must_use]
     pub const fn user() -> Self {
         Self { may_use_reserved_blocks: false, exceeds_quotas: false }

@@ -1,7 +1,7 @@
 //! The error type of the engine: one variant for each meaning, and its errno.
 //!
-//! Errors of the parsers (`FormatError`) become [`Error::Corrupt`]. Invariant: the text names what was wrong and where, and
-//! is kept when an error becomes an [`io::Error`].
+//! Errors of the parsers (`FormatError`) become [`Error::Corrupt`]. Invariant: the text names what
+//! was wrong and where, and is kept when an error becomes an [`io::Error`].
 
 mod corruption;
 mod message;
@@ -34,8 +34,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The device failed a read, write, flush or discard. Its errno is `EIO`, and `cause` has the one of the device: a program
-    /// would take the device's `ENODATA` for a missing attribute, or its `ENOSPC` for a full volume.
+    /// The device failed a read, write, flush or discard. Its errno is `EIO`, and `cause` has the
+    /// one of the device: a program would take the device's `ENODATA` for a missing attribute, or
+    /// its `ENOSPC` for a full volume.
     Device {
         /// The operation that failed.
         what: String,
@@ -45,7 +46,8 @@ pub enum Error {
     /// A structure on the device fails a check. The operation has changed nothing because of it.
     /// Its errno is `EUCLEAN`.
     Corrupt(Box<Corruption>),
-    /// The device ends before the volume does: a part of the volume is missing. Its errno is `EUCLEAN`.
+    /// The device ends before the volume does: a part of the volume is missing. Its errno is
+    /// `EUCLEAN`.
     Truncated {
         /// The size of the volume in bytes, which is more than `size`.
         needed: u64,
@@ -55,7 +57,8 @@ pub enum Error {
     /// The volume or the file uses a feature that parext4 does not support. The text names it.
     /// Its errno is `EOPNOTSUPP`.
     Unsupported(String),
-    /// The journal is on a device of its own, which [`VolumeOptions::journal_device`](crate::VolumeOptions::journal_device) does not name
+    /// The journal is on a device of its own, which
+    /// [`VolumeOptions::journal_device`](crate::VolumeOptions::journal_device) does not name
     /// (`EINVAL`).
     NoJournalDevice {
         /// The UUID of the journal, as text.
@@ -63,8 +66,8 @@ pub enum Error {
     },
     /// The volume was opened read-only, or cannot be opened otherwise (`EROFS`).
     ReadOnly(String),
-    /// An earlier failure has stopped the volume: it accepts no changes until it is opened again. The text is that error.
-    /// Its errno is `EROFS`.
+    /// An earlier failure has stopped the volume: it accepts no changes until it is opened again.
+    /// The text is that error. Its errno is `EROFS`.
     Stopped(Arc<str>),
     /// The volume was shut down by [`Volume::abort`](crate::Volume::abort). Its errno is `EIO`.
     ShutDown,
@@ -110,7 +113,8 @@ pub enum Error {
     Cancelled,
     /// More symbolic links than allowed were met while resolving a path (`ELOOP`).
     Loop(String),
-    /// Contents of a file, or of its Merkle tree, do not match the hashes of fs-verity. Its errno is `EIO`.
+    /// Contents of a file, or of its Merkle tree, do not match the hashes of fs-verity. Its errno
+    /// is `EIO`.
     Unverified(String),
     /// The file was not opened for reading, or for writing (`EBADF`).
     NotOpenFor(&'static str),
@@ -130,7 +134,8 @@ impl Error {
         Self::Device { what: what.to_string(), cause: Arc::new(cause) }
     }
 
-    /// Returns a corruption error of no field in particular. `what` names the structure and its fault.
+    /// Returns a corruption error of no field in particular. `what` names the structure and its
+    /// fault.
     pub(crate) fn corrupt(what: impl fmt::Display) -> Self {
         Corruption::new(what).into()
     }
@@ -166,7 +171,8 @@ impl Error {
         self
     }
 
-    /// Returns an error for an argument that is not valid. `what` names the argument and the reason.
+    /// Returns an error for an argument that is not valid. `what` names the argument and the
+    /// reason.
     pub(crate) fn invalid(what: impl fmt::Display) -> Self {
         Self::Invalid(what.to_string())
     }
@@ -183,7 +189,8 @@ impl Error {
         match self {
             Self::Corrupt(_) | Self::Truncated { .. } => libc::EUCLEAN,
             Self::Unsupported(_) => libc::EOPNOTSUPP,
-            // The kernel's ext4 refuses changes with the same errno after an error has stopped it (`EXT4_FLAGS_EMERGENCY_RO`).
+            // The kernel's ext4 refuses changes with the same errno after an error has stopped it
+            // (`EXT4_FLAGS_EMERGENCY_RO`).
             Self::ReadOnly(_) | Self::Stopped(_) => libc::EROFS,
             Self::NotFound(_) => libc::ENOENT,
             Self::Exists(_) => libc::EEXIST,
@@ -228,7 +235,8 @@ impl From<FormatError> for Error {
 }
 
 impl From<Error> for io::Error {
-    /// Keeps the error as the source, with the text and the kind. [`Error::to_errno`] has the errno.
+    /// Keeps the error as the source, with the text and the kind. [`Error::to_errno`] has the
+    /// errno.
     fn from(error: Error) -> Self {
         let kind = match &error {
             Error::Device { cause, .. } => cause.kind(),

@@ -1,9 +1,11 @@
-//! Planted faults: guards of the engine that a model test removes, to prove that the model detects their absence.
+//! Planted faults: guards of the engine that a model test removes, to prove that the model detects
+//! their absence.
 //!
-//! `guarded!` encloses a guard, and `when_planted!` a step that only a fault adds. Code reads as if both were absent: the
-//! first argument of each names the fault, and the second of `guarded!` is what the engine does. Only builds with
-//! `--cfg shuttle` can plant faults; in all other builds the macros leave the guard alone. Each variant of [`Fault`]
-//! describes the faulty behaviour, after the invariants (I) and hazards (H) of `docs/design.md` that the guard upholds.
+//! `guarded!` encloses a guard, and `when_planted!` a step that only a fault adds. Code reads as if
+//! both were absent: the first argument of each names the fault, and the second of `guarded!` is
+//! what the engine does. Only builds with `--cfg shuttle` can plant faults; in all other builds the
+//! macros leave the guard alone. Each variant of [`Fault`] describes the faulty behaviour, after
+//! the invariants (I) and hazards (H) of `docs/design.md` that the guard upholds.
 
 /// A guard that can be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,13 +24,15 @@ pub enum Fault {
     AppendAtSize,
     /// I2, H12: a read holds no range.
     ReadWithoutRange,
-    /// I8: a flush begins while another one is in flight, to which the device may report the writes that both have lost.
+    /// I8: a flush begins while another one is in flight, to which the device may report the writes
+    /// that both have lost.
     FlushesOverlap,
     /// I8: a flush succeeds after another one has failed.
     FailedFlushForgotten,
     /// A handle enters a transaction that is closing.
     EnterClosed,
-    /// H37: a change of owner moves the space that an inode used before the change excludes charges of the inode.
+    /// H37: a change of owner moves the space that an inode used before the change excludes charges
+    /// of the inode.
     TransferUnlocked,
     /// H39: space is reserved no more before it is used, while another thread reserves.
     ChargeUnlocked,
@@ -48,28 +52,32 @@ pub enum Fault {
     TailNotZeroed,
     /// H3: the rest of the last block is zeroed without holding its range.
     ZeroTailWithoutRange,
-    /// H4, H17: the size is raised before the blocks that it covers are converted, outside the handle.
+    /// H4, H17: the size is raised before the blocks that it covers are converted, outside the
+    /// handle.
     SizeFirst,
     /// H8: the commit block is written without a flush of the data.
     DataUnflushed,
     /// H8: a commit does not flush its commit block.
     CommitUnflushed,
-    /// H8: a sync whose transaction another thread has committed relies on the flush of that commit, although the flush may
-    /// have begun before the sync.
+    /// H8: a sync whose transaction another thread has committed relies on the flush of that
+    /// commit, although the flush may have begun before the sync.
     ShareEveryFlush,
     /// A thread whose transaction another thread has committed still waits for the commit lock.
     WaitForTheLog,
-    /// The tail of the log moves before the blocks of the earlier transactions are durable at their home locations.
+    /// The tail of the log moves before the blocks of the earlier transactions are durable at their
+    /// home locations.
     TailBeforeHome,
     /// After the log was emptied, the next commit does not record where the log begins.
     EmptyLogUnrecorded,
-    /// A recovery declares the log empty before the replayed blocks are durable at their home locations.
+    /// A recovery declares the log empty before the replayed blocks are durable at their home
+    /// locations.
     ReplayUnflushed,
     /// H13: a freed block is allocated while a checkpoint writes an old version of it.
     FreedDuringCheckpoint,
     /// Two threads that read or add one leaf of indirect blocks each use their own copy.
     LeafAddedTwice,
-    /// A thread uses a leaf of indirect blocks as it has read it, although the leaf may have changed and been dropped meanwhile.
+    /// A thread uses a leaf of indirect blocks as it has read it, although the leaf may have
+    /// changed and been dropped meanwhile.
     OldLeafKept,
     /// Leaves of indirect blocks are dropped from memory while a thread changes them.
     LeavesDroppedInUse,
@@ -81,15 +89,18 @@ pub enum Fault {
     QueueWhileClosing,
     /// I5, H10: a write reserves no blocks for its conversion.
     ReserveNothing,
-    /// H40: a thread that finds no space ignores the claims of operations in flight, which may come back.
+    /// H40: a thread that finds no space ignores the claims of operations in flight, which may come
+    /// back.
     ClaimsIgnored,
     /// H40: a thread that finds no space ignores that blocks have come back since its attempt.
     EventsIgnored,
     /// H40: a thread that finds no space waits for claims that began after its attempt.
     LaterClaimsAwaited,
-    /// H40: an epoch of claims begins although claims of the epoch before the last one are in flight.
+    /// H40: an epoch of claims begins although claims of the epoch before the last one are in
+    /// flight.
     EpochUnfinished,
-    /// H40: blocks that were allocated and could not be mapped wait for a commit, and are lost to the claim that they came from.
+    /// H40: blocks that were allocated and could not be mapped wait for a commit, and are lost to
+    /// the claim that they came from.
     UnmappedFreed,
     /// H14: the size is stored instead of raised to a maximum.
     SizeLowered,
@@ -97,7 +108,8 @@ pub enum Fault {
     WithdrawLate,
     /// H27: an append that must wait for a larger range claims other bytes after that.
     ClaimAgain,
-    /// H27: an append of a part of a sector keeps its claim although the file has grown while it queued again.
+    /// H27: an append of a part of a sector keeps its claim although the file has grown while it
+    /// queued again.
     OvertakenClaimKept,
     /// H15, H27: a failed append also releases the bytes that later appends have claimed.
     FailedClaimTakesAll,
@@ -107,13 +119,15 @@ pub enum Fault {
     GrowUnjoined,
     /// H25: an inode whose times were committed still counts as listed for the next commit.
     ListedAfterCommit,
-    /// H25: a sync of the volume relies on its commit to include all pending times, although the transaction may be closing.
+    /// H25: a sync of the volume relies on its commit to include all pending times, although the
+    /// transaction may be closing.
     TimesLeftToCommit,
     /// H26: a NOWAIT append claims its bytes before it is known whether it must block.
     NowaitClaims,
     /// H26: a NOWAIT append checks for cached pages after it has claimed its bytes.
     NowaitPagesLate,
-    /// H30: a conversion is marked under a handle of another transaction than the one for which the leaf is armed.
+    /// H30: a conversion is marked under a handle of another transaction than the one for which the
+    /// leaf is armed.
     MarkAnyTransaction,
     /// H30: marks are folded into a leaf that still accepts marks.
     FoldUnretired,
@@ -125,7 +139,8 @@ pub enum Fault {
     MarksWithoutRoom,
     /// H30: a marked conversion does not set the bits that readers see.
     MarkNotInView,
-    /// H30: a region of the map that changes gets a copy of its bits, while other threads set bits in the original.
+    /// H30: a region of the map that changes gets a copy of its bits, while other threads set bits
+    /// in the original.
     BitsCopied,
     /// I1: new blocks of a file count as written where the file had written blocks before.
     StaleWrittenBits,
@@ -133,20 +148,23 @@ pub enum Fault {
     ViewUnlocked,
     /// H30: a leaf is changed without its lock, while other threads change it.
     LeafUnlocked,
-    /// H30: a thread publishes a changed region although another thread has published one meanwhile.
+    /// H30: a thread publishes a changed region although another thread has published one
+    /// meanwhile.
     PublishUnchecked,
     /// H30: a read does not check whether the size has moved while it waited for its range.
     StaleSize,
-    /// I2, H30: a queued read uses the size after the write-back, which may exceed the range that it holds.
+    /// I2, H30: a queued read uses the size after the write-back, which may exceed the range that
+    /// it holds.
     ReadPastRange,
     /// An inode is read from the device while another thread reads it.
     LoadTwice,
-    /// An inode that was read enters the table although its loading mark is gone, because a new inode of that number
-    /// was created and deleted meanwhile.
+    /// An inode that was read enters the table although its loading mark is gone, because a new
+    /// inode of that number was created and deleted meanwhile.
     InsertUnmarked,
     /// A deleted inode leaves the cache before its number is free.
     ForgetBeforeFree,
-    /// A new inode has its links before its contents, so that it can be found by its number while its creation is undone.
+    /// A new inode has its links before its contents, so that it can be found by its number while
+    /// its creation is undone.
     LinksBeforeContents,
     /// I6, H31: the completion of a write begins a handle inside another handle.
     HandleInHandle,
@@ -165,7 +183,8 @@ pub enum Fault {
     AllocatedAsPreallocated,
     /// Blocks that were allocated for a hole are mapped without a check that it is still a hole.
     FillUnchecked,
-    /// H21: the range of a punched hole or of zeros is not rounded out to the blocks whose edges are zeroed.
+    /// H21: the range of a punched hole or of zeros is not rounded out to the blocks whose edges
+    /// are zeroed.
     EdgesOutsideRange,
     /// H20: an operation that shifts all data after a range holds only that range.
     ShiftOutsideRange,
@@ -173,13 +192,15 @@ pub enum Fault {
     ShiftKeepsClaims,
     /// I7, H12: a hole is punched without holding its range.
     PunchWithoutRange,
-    /// A queued operation that is abandoned leaves the bytes that it claimed or the end that it announced.
+    /// A queued operation that is abandoned leaves the bytes that it claimed or the end that it
+    /// announced.
     ClaimLeaked,
     /// H5, H19, H28: a direct operation holds only its own bytes, not the whole pages around them.
     PagesOutsideRange,
     /// H5, H28: a direct operation leaves the cached pages of its range in place.
     PagesNotDiscarded,
-    /// H28: a direct operation that changes the device drops dirty pages of its range without writing them back.
+    /// H28: a direct operation that changes the device drops dirty pages of its range without
+    /// writing them back.
     DroppedUnwritten,
     /// A thread that finds no memory writes back pages whose range another thread holds.
     WriteBackWithoutRange,
@@ -193,11 +214,14 @@ pub enum Fault {
     DelayLeaked,
     /// H29: an operation that unmaps blocks frees indirect blocks on which dirty pages rely.
     DelayedIgnored,
-    /// H29: indirect blocks may be freed between the check that they exist and the count of the page's blocks.
+    /// H29: indirect blocks may be freed between the check that they exist and the count of the
+    /// page's blocks.
     DelayedUnlocked,
-    /// H38: a thread that fills a part of a cluster does not lock the map while it looks up the rest.
+    /// H38: a thread that fills a part of a cluster does not lock the map while it looks up the
+    /// rest.
     ClusterUnlocked,
-    /// H38: an operation that unmaps blocks holds, and writes back, only the blocks of its range and not their clusters.
+    /// H38: an operation that unmaps blocks holds, and writes back, only the blocks of its range
+    /// and not their clusters.
     UnmapBlocksOnly,
     /// H23: a failed buffered write leaves its bytes in the pages past the end.
     FailedWriteNotDiscarded,
@@ -209,24 +233,28 @@ pub enum Fault {
     XattrsUnlocked,
     /// A name is removed although the number of names may have changed since it was checked.
     LinksUnlocked,
-    /// An inode is found by a name while another name of it is the last that its links count, and is removed.
+    /// An inode is found by a name while another name of it is the last that its links count, and
+    /// is removed.
     NamedUnlocked,
     /// A queue's thread sleeps without checking for submitted operations.
     SleepUnchecked,
     /// A thread that ends a page's filling, write-back or last pin wakes no waiting thread.
     WaitersNotWoken,
-    /// A thread that ends a page's filling, write-back or last pin notifies before the waiting thread sleeps.
+    /// A thread that ends a page's filling, write-back or last pin notifies before the waiting
+    /// thread sleeps.
     WakeTooEarly,
-    /// A thread that drops a page's last pin wakes waiting threads only if the page was not evicted meanwhile.
+    /// A thread that drops a page's last pin wakes waiting threads only if the page was not evicted
+    /// meanwhile.
     WakeIfStillMarked,
     /// A file with dirty pages counts as listed before it is on the list.
     ListedAhead,
-    /// A thread that writes to a dirty page does not list its file, because the thread that made the page dirty will.
+    /// A thread that writes to a dirty page does not list its file, because the thread that made
+    /// the page dirty will.
     ListedByOthers,
     /// A dirty file counts as unlisted while a thread checks whether it can leave the list.
     UnlistedWhileChecked,
-    /// A check whether a file can leave the list of dirty files counts the file as listed if it finds a dirty page, although
-    /// another thread has removed the file.
+    /// A check whether a file can leave the list of dirty files counts the file as listed if it
+    /// finds a dirty page, although another thread has removed the file.
     ListedByChecks,
     /// A writer that ends does not wake the writers that wait for its slot.
     SlotFreedUnnotified,
@@ -250,7 +278,8 @@ pub enum Fault {
     RegionUnchecked,
     /// The end of a write-back also cleans units that were changed meanwhile.
     WriteBackCleansAll,
-    /// H5: clean pages that are written again with dirty neighbours do not count as under write-back.
+    /// H5: clean pages that are written again with dirty neighbours do not count as under
+    /// write-back.
     RewriteNotMarked,
     /// H5, H6: the pages of a batch are clean before its requests have completed.
     BatchUnawaited,
@@ -258,9 +287,11 @@ pub enum Fault {
     LeaseIgnored,
     /// H35: an owner that finds another number in its block continues.
     OtherOwnerIgnored,
-    /// H35: a machine that is slow to replace a clean block does not wait for machines that opened the volume meanwhile.
+    /// H35: a machine that is slow to replace a clean block does not wait for machines that opened
+    /// the volume meanwhile.
     LateClaim,
-    /// H35: a machine that is slow to replace a block waits as that block asks for, not as the owners of meanwhile may need.
+    /// H35: a machine that is slow to replace a block waits as that block asks for, not as the
+    /// owners of meanwhile may need.
     LateWait,
     /// H35: an owner writes its block although the lease has ended since it read the block.
     LateUpdate,
@@ -296,8 +327,8 @@ pub(crate) const fn planted(_: Fault) -> bool {
     false
 }
 
-/// Evaluates `$guard`. While `$fault` is planted, evaluates `$without` instead, or without one yields the default of the
-/// type: nothing is done, `false`, `None` or 0.
+/// Evaluates `$guard`. While `$fault` is planted, evaluates `$without` instead, or without one
+/// yields the default of the type: nothing is done, `false`, `None` or 0.
 macro_rules! guarded {
     ($fault:expr, $guard:expr $(,)?) => {
         guarded!($fault, $guard, Default::default())

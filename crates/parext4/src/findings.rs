@@ -1,7 +1,8 @@
 //! The errors found in an open volume, for the log and for the record in the superblock.
 //!
-//! Responsible for logging each error once, and for the count, the first and the last error. When they are recorded
-//! is decided by `health` and the commit. Invariant: memory is bounded, whatever a hostile volume contains (I9).
+//! Responsible for logging each error once, and for the count, the first and the last error. When
+//! they are recorded is decided by `health` and the commit. Invariant: memory is bounded, whatever
+//! a hostile volume contains (I9).
 
 use std::collections::HashSet;
 use std::panic::Location;
@@ -76,13 +77,14 @@ pub(crate) struct ErrorSummary {
 }
 
 impl Findings {
-    /// Returns no findings, for a volume that has `before` errors on record. `clock` dates further errors.
+    /// Returns no findings, for a volume that has `before` errors on record. `clock` dates further
+    /// errors.
     pub(crate) fn new(before: u32, clock: Clock) -> Self {
         Self { before, found: None, recorded: before, logged: HashSet::new(), clock }
     }
 
-    /// Adds an error that `check` found, and logs it. Errors with the same text count once. Returns true if the error was
-    /// new and was logged, so that the commit thread should record it soon.
+    /// Adds an error that `check` found, and logs it. Errors with the same text count once. Returns
+    /// true if the error was new and was logged, so that the commit thread should record it soon.
     pub(crate) fn add(
         &mut self,
         check: &'static Location<'static>,
@@ -123,7 +125,8 @@ impl Findings {
         self.found
     }
 
-    /// Returns the errors found, or `None` if the superblock in memory has all of them. The caller records them there.
+    /// Returns the errors found, or `None` if the superblock in memory has all of them. The caller
+    /// records them there.
     pub(crate) fn take_unrecorded(&mut self) -> Option<ErrorSummary> {
         let found = self.found.filter(|found| found.count > self.recorded)?;
         self.recorded = found.count;

@@ -1,13 +1,16 @@
-//! The turn to flush a device: at most one flush is in flight, and each is for all callers that wait.
+//! The turn to flush a device: at most one flush is in flight, and each is for all callers that
+//! wait.
 //!
-//! A device may report only once that it has lost writes (I8). If the flushes of two threads overlap, Linux, for example, may report the
-//! loss to one of them, and the other one succeeds although writes of its thread are lost. Its thread would tell a caller that
-//! they are durable, before the first thread has stopped the volume. So
+//! A device may report only once that it has lost writes (I8). If the flushes of two threads
+//! overlap, Linux, for example, may report the loss to one of them, and the other one succeeds
+//! although writes of its thread are lost. Its thread would tell a caller that they are durable,
+//! before the first thread has stopped the volume. So
 //!
 //! 1. a flush begins when no other one is in flight;
-//! 2. callers that come meanwhile wait, and one of them flushes next, for all of them, because a flush covers only writes that have
-//!    completed before it;
-//! 3. after a failure every flush fails. It still reaches the device, so that the record of the error becomes durable.
+//! 2. callers that come meanwhile wait, and one of them flushes next, for all of them, because a
+//!    flush covers only writes that have completed before it;
+//! 3. after a failure every flush fails. It still reaches the device, so that the record of the
+//!    error becomes durable.
 //!
 //! Requests of queues pass by: the engine flushes by blocking calls only.
 

@@ -1,8 +1,8 @@
 //! The health of an open volume: the errors found in it, and whether it may still be changed.
 //!
-//! Responsible for refusing changes after the first failure (I8) and for passing the errors to the record in the
-//! superblock. The callers decide which checks report an error, and the commit writes the
-//! record.
+//! Responsible for refusing changes after the first failure (I8) and for passing the errors to the
+//! record in the superblock. The callers decide which checks report an error, and the commit writes
+//! the record.
 //!
 //! Invariant: once the volume has stopped it stays stopped, and the first cause is kept.
 
@@ -28,7 +28,8 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// Returns the state of a volume whose superblock has `errors` errors on record. `clock` dates further errors.
+    /// Returns the state of a volume whose superblock has `errors` errors on record. `clock` dates
+    /// further errors.
     pub(crate) fn new(errors: u32, clock: Clock) -> Self {
         Self {
             stopped: AtomicBool::new(false),
@@ -39,13 +40,15 @@ impl Health {
         }
     }
 
-    /// Returns the timer of the commit thread, which is woken when an error is found, so that the error is recorded soon.
+    /// Returns the timer of the commit thread, which is woken when an error is found, so that the
+    /// error is recorded soon.
     pub(crate) fn commit_timer(&self) -> &Arc<SleepTimer> {
         &self.commit_timer
     }
 
-    /// Reports an error that the caller's check found in the volume: logs it, and has the next transaction record it in the
-    /// superblock. Returns the error. Errors other than corruption are only returned.
+    /// Reports an error that the caller's check found in the volume: logs it, and has the next
+    /// transaction record it in the superblock. Returns the error. Errors other than corruption are
+    /// only returned.
     #[track_caller]
     pub(crate) fn note(&self, place: impl Into<ErrorPlace>, error: Error) -> Error {
         if matches!(error, Error::Corrupt(_)) {
@@ -71,7 +74,8 @@ impl Health {
         self.findings.lock().all()
     }
 
-    /// Returns the errors found, or `None` if none was found since the last call. The caller records them in the superblock.
+    /// Returns the errors found, or `None` if none was found since the last call. The caller
+    /// records them in the superblock.
     pub(crate) fn take_unrecorded(&self) -> Option<ErrorSummary> {
         self.findings.lock().take_unrecorded()
     }
@@ -82,7 +86,8 @@ impl Health {
         if self.stopped.load(Ordering::Acquire) { Err(self.error()) } else { Ok(()) }
     }
 
-    /// Stops the volume because of `error`, and returns that error. Keeps the cause of an earlier stop.
+    /// Stops the volume because of `error`, and returns that error. Keeps the cause of an earlier
+    /// stop.
     #[track_caller]
     pub(crate) fn stop(&self, error: Error) -> Error {
         let mut cause = self.cause.lock();
@@ -104,7 +109,8 @@ impl Health {
 
     /// Refuses later changes with [`Error::ShutDown`], because the user has asked for it.
     pub(crate) fn shut_down(&self) {
-        // Before the Release in `close`, so that no thread sees the volume stopped for another reason.
+        // Before the Release in `close`, so that no thread sees the volume stopped for another
+        // reason.
         self.shut_down.store(true, Ordering::Release);
         self.close("it was shut down");
     }

@@ -1,7 +1,9 @@
-//! The geometry of a volume, derived once from its superblock, and the blocks that belong to the file system itself.
+//! The geometry of a volume, derived once from its superblock, and the blocks that belong to the
+//! file system itself.
 //!
-//! Responsible for arithmetic between blocks, groups and inodes, and for the check that no file refers to a block outside
-//! the volume or of the file system (I9). Does no I/O. Invariant: nothing here changes after the volume was opened.
+//! Responsible for arithmetic between blocks, groups and inodes, and for the check that no file
+//! refers to a block outside the volume or of the file system (I9). Does no I/O. Invariant: nothing
+//! here changes after the volume was opened.
 
 mod clusters;
 
@@ -14,7 +16,8 @@ use parext4_format::{BlockSize, ChecksumSeed, FsBlock, GroupNo, InodeNo};
 use crate::convert::saturating_u32;
 use crate::error::{Error, Result};
 
-/// Limit of the number of blocks of a file with extents. `ee_block` has 32 bits, and the last value is not used.
+/// Limit of the number of blocks of a file with extents. `ee_block` has 32 bits, and the last value
+/// is not used.
 pub(crate) const MAX_FILE_BLOCKS: u64 = u32::MAX as u64;
 
 /// Contiguous blocks of one group, counted from the first block of the group.
@@ -45,18 +48,20 @@ pub(crate) struct Layout {
     pub group_count: u32,
     pub desc_size: u16,
     pub descs_per_block: u32,
-    /// Binary logarithm of the number of blocks in a cluster, the unit of allocation: 0 without `bigalloc`.
+    /// Binary logarithm of the number of blocks in a cluster, the unit of allocation: 0 without
+    /// `bigalloc`.
     pub cluster_bits: u32,
     /// Limit of the number of blocks of a file with extents.
     pub max_file_blocks: u64,
     /// Limit of the number of blocks of a file without extents.
     pub max_indirect_blocks: u64,
-    /// Limit of the number of blocks that the extents of a file map. With `shared_blocks` they may map one block any number of times.
+    /// Limit of the number of blocks that the extents of a file map. With `shared_blocks` they may
+    /// map one block any number of times.
     pub max_mapped_blocks: u64,
     /// `Some` with `metadata_csum`.
     pub seed: Option<ChecksumSeed>,
-    /// Clusters with blocks of the superblock, descriptors, bitmaps, inode tables, multi-mount protection and journal: sorted, disjoint
-    /// `(start, end)`, in blocks.
+    /// Clusters with blocks of the superblock, descriptors, bitmaps, inode tables, multi-mount
+    /// protection and journal: sorted, disjoint `(start, end)`, in blocks.
     system: Vec<(u64, u64)>,
 }
 
@@ -87,12 +92,13 @@ impl Layout {
         }
     }
 
-    /// Sets the blocks that belong to the file system itself, so that no file may refer to them (I9). `journal` lists the
-    /// runs of the journal's blocks as `(start, length)`; they lie in the volume.
+    /// Sets the blocks that belong to the file system itself, so that no file may refer to them
+    /// (I9). `journal` lists the runs of the journal's blocks as `(start, length)`; they lie in the
+    /// volume.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if a descriptor places a bitmap or an inode table outside the volume, or if two structures overlap.
-    /// The kernel checks the same (`ext4_setup_system_zone`).
+    /// [`Error::Corrupt`] if a descriptor places a bitmap or an inode table outside the volume, or
+    /// if two structures overlap. The kernel checks the same (`ext4_setup_system_zone`).
     pub(crate) fn set_system_zone(
         &mut self,
         sb: &Superblock,
@@ -131,7 +137,8 @@ impl Layout {
     /// Returns the blocks of the superblock and the descriptors, or their copies, in a group.
     fn base_zone(&self, sb: &Superblock, group: GroupNo) -> Option<(u64, u64)> {
         let base = u64::from(sb.base_blocks(group));
-        // With clusters, group 0 begins at block 0, which is the boot block if blocks have 1024 bytes.
+        // With clusters, group 0 begins at block 0, which is the boot block if blocks have 1024
+        // bytes.
         let start = match group.get() {
             0 => Superblock::OFFSET / u64::from(sb.block_size()),
             _ => self.group_start(group).get(),
@@ -139,8 +146,8 @@ impl Layout {
         (base > 0).then(|| (start, (start + base).min(self.blocks_count)))
     }
 
-    /// Checks that `block` belongs to no structure of a group. May be called before [`set_system_zone`](Self::set_system_zone), which
-    /// checks all structures.
+    /// Checks that `block` belongs to no structure of a group. May be called before
+    /// [`set_system_zone`](Self::set_system_zone), which checks all structures.
     ///
     /// # Errors
     /// [`Error::Corrupt`] otherwise.
@@ -165,7 +172,8 @@ impl Layout {
         Ok(())
     }
 
-    /// Checks that the blocks `[start, start + len)` lie in the volume and do not belong to the file system itself.
+    /// Checks that the blocks `[start, start + len)` lie in the volume and do not belong to the
+    /// file system itself.
     ///
     /// # Errors
     /// [`Error::Corrupt`] otherwise.
@@ -253,8 +261,8 @@ impl Layout {
     }
 }
 
-/// Returns the limit of the number of blocks of a file. Without `huge_file`, `i_blocks` counts at most 2^32 - 1 units of 512
-/// bytes (`ext4_max_size` of the kernel).
+/// Returns the limit of the number of blocks of a file. Without `huge_file`, `i_blocks` counts at
+/// most 2^32 - 1 units of 512 bytes (`ext4_max_size` of the kernel).
 fn max_file_blocks(sb: &Superblock) -> u64 {
     let counted = u64::from(u32::MAX >> (sb.block_bits() - 9));
     if sb.ro_compat().contains(RoCompat::HUGE_FILE) { MAX_FILE_BLOCKS } else { counted }

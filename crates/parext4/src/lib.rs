@@ -1,11 +1,12 @@
-//! ext4 in user space, parallel inside a single file: reads and writes the Linux ext4 format without root or kernel code.
+//! ext4 in user space, parallel inside a single file: reads and writes the Linux ext4 format
+//! without root or kernel code.
 //!
 //! # Opening a volume
-//! [`Volume::open`] opens an image file or a block device that mke2fs, the kernel or parext4 has formatted, and
-//! [`mkfs()`] formats one. [`VolumeOptions`] selects read-only access, cache sizes and intervals. [`Volume::open_device`]
-//! accepts any [`Device`], such as a [`MemDevice`] or one of your own. The crate `parext4-storage` opens volumes on NBD
-//! servers and on Ceph by URL, and in partitions of a disk. An image is open in one process for writing, or in several for
-//! reading.
+//! [`Volume::open`] opens an image file or a block device that mke2fs, the kernel or parext4 has
+//! formatted, and [`mkfs()`] formats one. [`VolumeOptions`] selects read-only access, cache sizes
+//! and intervals. [`Volume::open_device`] accepts any [`Device`], such as a [`MemDevice`] or one of
+//! your own. The crate `parext4-storage` opens volumes on NBD servers and on Ceph by URL, and in
+//! partitions of a disk. An image is open in one process for writing, or in several for reading.
 //!
 //! ```
 //! use parext4::{DeviceOptions, FileDevice, MkfsOptions, Volume, mkfs};
@@ -24,54 +25,64 @@
 //! ```
 //!
 //! # Files and directories
-//! A [`Volume`] has the functions of [`std::fs`] as methods: [`open_file`](Volume::open_file) with [`OpenOptions`],
-//! [`create_file`](Volume::create_file), [`read`](Volume::read), [`write`](Volume::write), [`read_dir`](Volume::read_dir),
-//! [`walk`](Volume::walk), [`rename`](Volume::rename), [`metadata`](Volume::metadata) and more. Paths start at the volume's root.
-//! A [`InodeRef`] is an inode that was resolved once; its methods name children instead of paths, and have extended attributes and
-//! flags. `with_credentials` on a volume, a node or a file sets on whose behalf that handle acts ([`Credentials`]).
+//! A [`Volume`] has the functions of [`std::fs`] as methods: [`open_file`](Volume::open_file) with
+//! [`OpenOptions`], [`create_file`](Volume::create_file), [`read`](Volume::read),
+//! [`write`](Volume::write), [`read_dir`](Volume::read_dir), [`walk`](Volume::walk),
+//! [`rename`](Volume::rename), [`metadata`](Volume::metadata) and more. Paths start at the volume's
+//! root. A [`InodeRef`] is an inode that was resolved once; its methods name children instead of
+//! paths, and have extended attributes and flags. `with_credentials` on a volume, a node or a file
+//! sets on whose behalf that handle acts ([`Credentials`]).
 //!
-//! A [`File`] reads and writes any offset and length through a page cache. [`Read`](std::io::Read), [`Write`](std::io::Write) and
-//! [`Seek`](std::io::Seek) move a position that clones share, as in [`std::fs::File`]; [`File::cursor`] gives another one.
+//! A [`File`] reads and writes any offset and length through a page cache. [`Read`](std::io::Read),
+//! [`Write`](std::io::Write) and [`Seek`](std::io::Seek) move a position that clones share, as in
+//! [`std::fs::File`]; [`File::cursor`] gives another one.
 //!
 //! The module [`server`] has what only a file system server needs.
 //!
 //! # Direct I/O and queues
-//! A [`DirectFile`], from [`Volume::open_direct`], moves data between the caller's buffer and the device without a page cache.
-//! Offsets and lengths are multiples of [`sector_size`](DirectFile::sector_size). An [`IoQueue`], from [`Volume::io_queue`],
-//! keeps many direct operations of one thread in flight. `File`s and `DirectFile`s of one file see each other's writes.
+//! A [`DirectFile`], from [`Volume::open_direct`], moves data between the caller's buffer and the
+//! device without a page cache. Offsets and lengths are multiples of
+//! [`sector_size`](DirectFile::sector_size). An [`IoQueue`], from [`Volume::io_queue`], keeps many
+//! direct operations of one thread in flight. `File`s and `DirectFile`s of one file see each
+//! other's writes.
 //!
 //! # What threads can rely on
-//! - All methods take `&self`, and all handles are [`Send`] and [`Sync`]. An `IoQueue` is [`Send`] and belongs to one thread at a
-//!   time.
-//! - Operations on one file wait for each other only where their byte ranges overlap. Appends run in parallel too, each at an
-//!   offset of its own.
-//! - A read returns all or nothing of a write that runs at the same time, unless the file was opened with
-//!   [`Atomicity::Page`]. A later read sees what a write has written that has returned.
+//! - All methods take `&self`, and all handles are [`Send`] and [`Sync`]. An `IoQueue` is [`Send`]
+//!   and belongs to one thread at a time.
+//! - Operations on one file wait for each other only where their byte ranges overlap. Appends run
+//!   in parallel too, each at an offset of its own.
+//! - A read returns all or nothing of a write that runs at the same time, unless the file was
+//!   opened with [`Atomicity::Page`]. A later read sees what a write has written that has returned.
 //! - A [`Policy`] other than the default, for comparison with the kernel's ext4, promises less.
 //!
 //! # Durability
-//! - All changes of metadata go through the journal. After a crash each operation on names, attributes and sizes has happened as a
-//!   whole or not at all, and a block never shows its old contents. [`allocate`](DirectFile::allocate),
-//!   [`punch_hole`](DirectFile::punch_hole) and [`zero_range`](DirectFile::zero_range) may have happened in part.
-//! - [`sync_data`](File::sync_data) and [`sync_all`](File::sync_all) make a file durable, [`Volume::sync`] everything.
-//!   Otherwise data is written back, and metadata committed, some seconds after the change.
-//! - [`Volume::close`] makes everything durable and reports errors. Dropping the last handle closes the volume too, but cannot
-//!   report them.
-//! - A failed write stops the volume: further changes fail with [`Error::Stopped`], and the journal recovers the volume at the
-//!   next open.
+//! - All changes of metadata go through the journal. After a crash each operation on names,
+//!   attributes and sizes has happened as a whole or not at all, and a block never shows its old
+//!   contents. [`allocate`](DirectFile::allocate), [`punch_hole`](DirectFile::punch_hole) and
+//!   [`zero_range`](DirectFile::zero_range) may have happened in part.
+//! - [`sync_data`](File::sync_data) and [`sync_all`](File::sync_all) make a file durable,
+//!   [`Volume::sync`] everything. Otherwise data is written back, and metadata committed, some
+//!   seconds after the change.
+//! - [`Volume::close`] makes everything durable and reports errors. Dropping the last handle closes
+//!   the volume too, but cannot report them.
+//! - A failed write stops the volume: further changes fail with [`Error::Stopped`], and the journal
+//!   recovers the volume at the next open.
 //!
 //! # Untrusted images
-//! This crate has no unsafe code, and checks every structure that it reads. A bad one is an [`Error::Corrupt`] that names the
-//! structure, field and place. Open an untrusted image with [`VolumeOptions::read_only`]: nothing is written to it. Limit what
-//! you read of a file, because an image can state any size; `examples/untrusted_image.rs` shows how.
+//! This crate has no unsafe code, and checks every structure that it reads. A bad one is an
+//! [`Error::Corrupt`] that names the structure, field and place. Open an untrusted image with
+//! [`VolumeOptions::read_only`]: nothing is written to it. Limit what you read of a file, because
+//! an image can state any size; `examples/untrusted_image.rs` shows how.
 //!
 //! # Errors
-//! [`Error`] has one variant for each meaning. [`Error::to_errno`] returns the errno that a system call would, and an `Error`
-//! converts to an [`std::io::Error`] that keeps its text.
+//! [`Error`] has one variant for each meaning. [`Error::to_errno`] returns the errno that a system
+//! call would, and an `Error` converts to an [`std::io::Error`] that keeps its text.
 //!
 //! # Examples
-//! `examples/` has programs for the common cases: `log_writer` (threads append to one file), `copy_out` (a tree out of an image),
-//! `io_queue`, `untrusted_image`, and `tokio` and `tokio_queue` for tasks of an async runtime. A type that one method returns has its example at that method. `docs/design.md` describes how parext4 is built.
+//! `examples/` has programs for the common cases: `log_writer` (threads append to one file),
+//! `copy_out` (a tree out of an image), `io_queue`, `untrusted_image`, and `tokio` and
+//! `tokio_queue` for tasks of an async runtime. A type that one method returns has its example at
+//! that method. `docs/design.md` describes how parext4 is built.
 #![forbid(unsafe_code)]
 
 mod admission;

@@ -1,4 +1,5 @@
-//! The mapping of file blocks to volume blocks, and its changes, in terms that hold for any format of a file's block map.
+//! The mapping of file blocks to volume blocks, and its changes, in terms that hold for any format
+//! of a file's block map.
 
 use parext4_format::{BlockRange, FileBlock, FsBlock};
 use smallvec::SmallVec;
@@ -55,7 +56,8 @@ impl Mapping {
         Self { logical: self.logical + skip, len, state }
     }
 
-    /// Appends `next` if it has the same state and continues at the next volume block. Returns true if it was appended.
+    /// Appends `next` if it has the same state and continues at the next volume block. Returns true
+    /// if it was appended.
     pub(crate) fn join(&mut self, next: &Self) -> bool {
         let goes_on = |start: FsBlock, other: FsBlock| start + u64::from(self.len) == other;
         let joins = match (self.state, next.state) {
@@ -71,7 +73,8 @@ impl Mapping {
     }
 }
 
-/// The blocks of a file that remain to be moved, and their distance. All move by the same number of blocks.
+/// The blocks of a file that remain to be moved, and their distance. All move by the same number of
+/// blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shift {
     /// The file blocks `[start, end)`, by their numbers before the move.
@@ -83,14 +86,14 @@ pub(crate) struct Shift {
 }
 
 impl Shift {
-    /// Moves everything from file block `start` on by `by` blocks towards the start of the file, into a hole. Begins with
-    /// the first blocks.
+    /// Moves everything from file block `start` on by `by` blocks towards the start of the file,
+    /// into a hole. Begins with the first blocks.
     pub(crate) fn down(start: u64, by: u32) -> Self {
         Self { start, end: FileBlock::LIMIT, by, up: false }
     }
 
-    /// Moves everything from file block `start` on by `by` blocks towards the end of the file. Begins with the last
-    /// blocks.
+    /// Moves everything from file block `start` on by `by` blocks towards the end of the file.
+    /// Begins with the last blocks.
     pub(crate) fn up(start: FileBlock, by: u32) -> Self {
         Self { start: start.to_u64(), end: FileBlock::LIMIT, by, up: true }
     }

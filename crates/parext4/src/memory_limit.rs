@@ -1,10 +1,11 @@
 //! The memory that this process may use: the machine's memory, or the limit of its control group.
 //!
-//! Responsible for reading these numbers; which share a cache gets is decided where a volume is opened. They are read at
-//! each open, so a limit that changes later does not affect an open volume.
+//! Responsible for reading these numbers; which share a cache gets is decided where a volume is
+//! opened. They are read at each open, so a limit that changes later does not affect an open
+//! volume.
 //!
-//! Sources: proc_meminfo(5), cgroups(7), and the kernel's documentation of `memory.max`, `memory.high` and
-//! `memory.limit_in_bytes`.
+//! Sources: proc_meminfo(5), cgroups(7), and the kernel's documentation of `memory.max`,
+//! `memory.high` and `memory.limit_in_bytes`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,8 +15,8 @@ const UNKNOWN: u64 = 1 << 30;
 /// The mount point of the control groups, by the convention of systemd and of container runtimes.
 const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
 
-/// Returns the bytes of memory that this process may use: the least of the machine's memory and the limits of the process's
-/// control group and its ancestors (version 1 or 2).
+/// Returns the bytes of memory that this process may use: the least of the machine's memory and the
+/// limits of the process's control group and its ancestors (version 1 or 2).
 pub(crate) fn memory() -> u64 {
     let read = |path: &Path| fs::read_to_string(path).ok();
     let installed = read(Path::new("/proc/meminfo")).and_then(|text| installed(&text));
@@ -32,8 +33,8 @@ fn installed(meminfo: &str) -> Option<u64> {
     Some(kib << 10)
 }
 
-/// Returns the files that may hold a limit, from the text of `/proc/self/cgroup`. A file that does not exist or contains
-/// "max" sets no limit.
+/// Returns the files that may hold a limit, from the text of `/proc/self/cgroup`. A file that does
+/// not exist or contains "max" sets no limit.
 fn limit_files(groups: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in groups.lines() {

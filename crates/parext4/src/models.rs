@@ -22,8 +22,8 @@ use crate::superblock::read_usable_superblock;
 pub use crate::sync::simulated_time;
 use crate::volume::Volume;
 
-/// Limits the number of entries of the file's extent tree nodes that are blocks, so that a model's writes make the tree
-/// grow.
+/// Limits the number of entries of the file's extent tree nodes that are blocks, so that a model's
+/// writes make the tree grow.
 ///
 /// # Errors
 /// If the map cannot be loaded.
@@ -34,8 +34,8 @@ pub fn limit_nodes(file: &DirectFile, entries: usize) -> Result<()> {
     Ok(())
 }
 
-/// Allocates the volume's free space for good, except for `blocks` blocks for data. A negative number also allocates blocks
-/// that are reserved for metadata.
+/// Allocates the volume's free space for good, except for `blocks` blocks for data. A negative
+/// number also allocates blocks that are reserved for metadata.
 pub fn leave_blocks(volume: &Volume, blocks: i32) {
     volume.engine.allocator().leave(blocks.into());
 }
@@ -63,7 +63,8 @@ fn no_tree() -> Error {
     Error::invalid("the file has no tree of extents")
 }
 
-/// Returns true if no node of the file's extent tree has more entries than its limit, marks included.
+/// Returns true if no node of the file's extent tree has more entries than its limit, marks
+/// included.
 ///
 /// # Errors
 /// If the map cannot be loaded.
@@ -73,7 +74,8 @@ pub fn nodes_fit(file: &DirectFile) -> Result<bool> {
     Ok(map.lock().nodes_fit())
 }
 
-/// Maps blocks without holding their range, as the preallocation of a write that has just extended the file does.
+/// Maps blocks without holding their range, as the preallocation of a write that has just extended
+/// the file does.
 ///
 /// # Errors
 /// [`Error::NoSpace`](crate::Error::NoSpace).
@@ -136,7 +138,8 @@ pub fn write_back_turn(volume: &Volume, pages: u32) -> Result<bool> {
     volume.engine.write_back_some(Duration::ZERO, pages)
 }
 
-/// Takes the file off the list of dirty files if it is clean, as a write-back thread does after its turn.
+/// Takes the file off the list of dirty files if it is clean, as a write-back thread does after its
+/// turn.
 pub fn unlist_if_clean(file: &DirectFile) {
     let node = file.node();
     if let Some(cached) = node.inode.cached() {
@@ -144,14 +147,15 @@ pub fn unlist_if_clean(file: &DirectFile) {
     }
 }
 
-/// Returns a page cache with `frames` frames of 4 KiB and `nodes` nodes for the trees of its files. A tree needs 10 free nodes to
-/// grow.
+/// Returns a page cache with `frames` frames of 4 KiB and `nodes` nodes for the trees of its files.
+/// A tree needs 10 free nodes to grow.
 #[must_use]
 pub fn page_cache(frames: u32, nodes: u32) -> Arc<PageCache> {
     PageCache::with_capacity(frames, nodes, PageSize::MIN)
 }
 
-/// Runs `work` while all free frames of the volume's page cache are claimed by pages of another file.
+/// Runs `work` while all free frames of the volume's page cache are claimed by pages of another
+/// file.
 pub fn with_no_frame_left(volume: &Volume, work: impl FnOnce()) {
     let others = FilePages::new(volume.engine.pages());
     let claim = |index| match others.claim(index) {

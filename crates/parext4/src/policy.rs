@@ -1,6 +1,8 @@
-//! Policies for comparison and research: what operations on one file hold, and when an extent is split.
+//! Policies for comparison and research: what operations on one file hold, and when an extent is
+//! split.
 //!
-//! Only names, parsing and the options that select them. `admission` applies [`Policy`], and the preparation of a write applies [`SplitAt`].
+//! Only names, parsing and the options that select them. `admission` applies [`Policy`], and the
+//! preparation of a write applies [`SplitAt`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,13 +11,13 @@ use crate::error::{Error, Result};
 
 /// Which operations on one file may run at the same time.
 ///
-/// [`Range`](Self::Range) is the default. The other two policies follow the kernel's ext4, for comparison, and hold the whole
-/// file, shared or exclusive. The kernel also counts a write from unaligned memory as unaligned; parext4 checks only offset
-/// and length.
+/// [`Range`](Self::Range) is the default. The other two policies follow the kernel's ext4, for
+/// comparison, and hold the whole file, shared or exclusive. The kernel also counts a write from
+/// unaligned memory as unaligned; parext4 checks only offset and length.
 ///
-/// Under a policy that lets overwrites share the file, overlapping overwrites are not ordered: each sector contains the data
-/// of one of them, and a read may see half of one, as with the kernel. Size, map, and all else that a crash or a check could
-/// reveal are correct under every policy.
+/// Under a policy that lets overwrites share the file, overlapping overwrites are not ordered: each
+/// sector contains the data of one of them, and a read may see half of one, as with the kernel.
+/// Size, map, and all else that a crash or a check could reveal are correct under every policy.
 ///
 /// ```
 /// use parext4::Policy;
@@ -27,13 +29,14 @@ use crate::error::{Error, Result};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Policy {
-    /// As ext4 before it let writes that initialise blocks share the file: only overwrites of whole blocks within one
-    /// extent share it, with each other and with reads.
+    /// As ext4 before it let writes that initialise blocks share the file: only overwrites of whole
+    /// blocks within one extent share it, with each other and with reads.
     Exclusive,
-    /// As ext4 since Linux 6.5: overwrites within one extent, and writes of whole blocks into one unwritten extent, share
-    /// the file. All other writes hold it exclusively.
+    /// As ext4 since Linux 6.5: overwrites within one extent, and writes of whole blocks into one
+    /// unwritten extent, share the file. All other writes hold it exclusively.
     SharedOverwrite,
-    /// Every operation holds the bytes or blocks that it needs, and waits only for operations that need some of them, too.
+    /// Every operation holds the bytes or blocks that it needs, and waits only for operations that
+    /// need some of them, too.
     #[default]
     Range,
 }
@@ -78,8 +81,8 @@ impl FromStr for Policy {
     }
 }
 
-/// Options for comparison and research, such as benchmarks against the kernel's ext4. The defaults are the fastest, and
-/// promise the most.
+/// Options for comparison and research, such as benchmarks against the kernel's ext4. The defaults
+/// are the fastest, and promise the most.
 ///
 /// ```
 /// use parext4::{Policy, ResearchOptions, VolumeOptions};
@@ -95,9 +98,9 @@ pub struct ResearchOptions {
     pub policy: Policy,
     /// When a write into part of an unwritten extent splits the extent.
     pub split_at: SplitAt,
-    /// Least number of new blocks that one write allocates in one step, in a window that is reserved for the file as it
-    /// grows. A write of fewer blocks allocates each block where the last write to any file ended. `None`: all writes do. 0 by
-    /// default.
+    /// Least number of new blocks that one write allocates in one step, in a window that is
+    /// reserved for the file as it grows. A write of fewer blocks allocates each block where the
+    /// last write to any file ended. `None`: all writes do. 0 by default.
     pub serialize_allocation_from: Option<u32>,
 }
 
@@ -140,7 +143,8 @@ impl ResearchOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SplitAt {
-    /// After its data is on the device, with reserved blocks. Several splits may become one change of the map.
+    /// After its data is on the device, with reserved blocks. Several splits may become one change
+    /// of the map.
     #[default]
     Completion,
     /// Before its data is submitted to the device, as in Linux up to 6.x.

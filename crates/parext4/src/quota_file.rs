@@ -1,7 +1,8 @@
 //! Quota files: reading them when a volume is opened, and adding entries of new ids.
 //!
-//! Responsible for the blocks of the files, not for what the entries count. An id gets its entry in a transaction of its own, before
-//! the first handle that charges it, because the file may grow. No entry is removed, also if nothing counts for its id any more.
+//! Responsible for the blocks of the files, not for what the entries count. An id gets its entry in
+//! a transaction of its own, before the first handle that charges it, because the file may grow. No
+//! entry is removed, also if nothing counts for its id any more.
 
 use std::collections::HashMap;
 
@@ -68,7 +69,8 @@ impl QuotaBlocks for FileBlocks<'_> {
 }
 
 impl Engine {
-    /// Reads the quota files of the volume, and checks all of them. `None` if it does not have the feature.
+    /// Reads the quota files of the volume, and checks all of them. `None` if it does not have the
+    /// feature.
     ///
     /// # Errors
     /// Corruption; a failed read.
@@ -156,8 +158,9 @@ impl Engine {
         })
     }
 
-    /// Gives a quota file the blocks for `blocks` quota blocks. The size covers all of its last block afterwards: mke2fs makes files
-    /// that end within a block, and further quota blocks lie there.
+    /// Gives a quota file the blocks for `blocks` quota blocks. The size covers all of its last
+    /// block afterwards: mke2fs makes files that end within a block, and further quota blocks lie
+    /// there.
     fn extend_quota_file(&self, file: &Arc<Inode>, blocks: u32) -> Result<()> {
         let want = self.layout().block_size.blocks_for(u64::from(blocks) * QUOTA_BLOCK as u64);
         let have = self.layout().block_size.blocks_for(file.size());

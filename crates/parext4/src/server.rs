@@ -1,8 +1,11 @@
-//! What a file system server needs besides the API for programs, as traits: a server for FUSE, or for a network protocol.
+//! What a file system server needs besides the API for programs, as traits: a server for FUSE, or
+//! for a network protocol.
 //!
-//! A server acts for users whose rights and pages it keeps itself. It updates times when data enters a cache above the engine, checks flags
-//! when a file is opened, and must not block a thread that serves several users. A program that opens a volume for itself needs nothing of
-//! this module. Not responsible for any of the operations: each trait only names what the modules below have.
+//! A server acts for users whose rights and pages it keeps itself. It updates times when data
+//! enters a cache above the engine, checks flags when a file is opened, and must not block a thread
+//! that serves several users. A program that opens a volume for itself needs nothing of this
+//! module. Not responsible for any of the operations: each trait only names what the modules below
+//! have.
 //!
 //! ```
 //! # let volume = testkit::volume::scratch();
@@ -37,25 +40,27 @@ mod sealed {
 
 /// What a server needs of a [`Volume`].
 pub trait ServerVolume: sealed::Sealed {
-    /// Stops the volume, as a failed write does. The volume then refuses all changes, and never makes earlier changes
-    /// durable that are not durable yet. Reads continue. Does nothing if the volume has stopped already. Does not block.
+    /// Stops the volume, as a failed write does. The volume then refuses all changes, and never
+    /// makes earlier changes durable that are not durable yet. Reads continue. Does nothing if the
+    /// volume has stopped already. Does not block.
     fn stop(&self, why: &Error);
 
-    /// Logs and records an error that an operation on this volume returned, unless it is recorded already. Ignores errors
-    /// that do not concern the volume itself.
+    /// Logs and records an error that an operation on this volume returned, unless it is recorded
+    /// already. Ignores errors that do not concern the volume itself.
     fn note_error(&self, error: &Error);
 
-    /// Returns what operations hold at the moment. Counts one after the other: it is exact while no operation is in progress.
+    /// Returns what operations hold at the moment. Counts one after the other: it is exact while no
+    /// operation is in progress.
     #[must_use]
     fn open_resources(&self) -> OpenResources;
 
-    /// Has `watcher` called with each file whose number of blocks ([`Metadata::sectors`]) has changed
-    /// without a call that changes the file: write-back has allocated blocks for data or for the
-    /// extent tree, or blocks that were preallocated for a writer were freed. A server that passes
-    /// metadata on to a cache needs it. Only the first watcher of a volume is called.
+    /// Has `watcher` called with each file whose number of blocks ([`Metadata::sectors`]) has
+    /// changed without a call that changes the file: write-back has allocated blocks for data or
+    /// for the extent tree, or blocks that were preallocated for a writer were freed. A server that
+    /// passes metadata on to a cache needs it. Only the first watcher of a volume is called.
     ///
-    /// The call comes after the change, in any thread, also in one that holds locks of the volume. It
-    /// must not block, and must not use the volume.
+    /// The call comes after the change, in any thread, also in one that holds locks of the volume.
+    /// It must not block, and must not use the volume.
     ///
     /// [`Metadata::sectors`]: crate::Metadata::sectors
     ///
@@ -95,11 +100,13 @@ impl ServerVolume for Volume {
 
 /// What a server needs of a [`InodeRef`].
 pub trait ServerNode: sealed::Sealed {
-    /// Returns this reference as one that its owner drops soon, without an action of a user, once no other reference keeps an inode
-    /// without names. So an operation that finds no space waits for the deletion of the inode, for at most 10 seconds. Clones of the
-    /// reference are ordinary ones.
+    /// Returns this reference as one that its owner drops soon, without an action of a user, once
+    /// no other reference keeps an inode without names. So an operation that finds no space waits
+    /// for the deletion of the inode, for at most 10 seconds. Clones of the reference are ordinary
+    /// ones.
     ///
-    /// A file system server keeps such references for a kernel that forgets a removed file when no program uses it any more.
+    /// A file system server keeps such references for a kernel that forgets a removed file when no
+    /// program uses it any more.
     ///
     /// ```
     /// # use parext4::server::ServerNode;
@@ -113,13 +120,16 @@ pub trait ServerNode: sealed::Sealed {
     #[must_use]
     fn departing(self) -> Self;
 
-    /// Adds the extra fields that new inodes have to an inode that is about to change and has no room for them. Tries it once after the
-    /// inode was loaded. Without room for all, adds the fields that all inodes of the volume shall have (`s_min_extra_isize`), or none.
-    /// An error is logged only, as in the kernel: an inode without the fields can be used all the same. May block on the device.
+    /// Adds the extra fields that new inodes have to an inode that is about to change and has no
+    /// room for them. Tries it once after the inode was loaded. Without room for all, adds the
+    /// fields that all inodes of the volume shall have (`s_min_extra_isize`), or none. An error is
+    /// logged only, as in the kernel: an inode without the fields can be used all the same. May
+    /// block on the device.
     fn make_room_for_fields(&self);
 
-    /// Clears the set-ID bits that `which` returns for the permissions, as a change of the contents does. Reads and changes the
-    /// permissions atomically, so it undoes no concurrent change. The caller decides which bits to clear, and when.
+    /// Clears the set-ID bits that `which` returns for the permissions, as a change of the contents
+    /// does. Reads and changes the permissions atomically, so it undoes no concurrent change. The
+    /// caller decides which bits to clear, and when.
     ///
     /// ```
     /// # use parext4::server::ServerNode;
@@ -136,17 +146,20 @@ pub trait ServerNode: sealed::Sealed {
     ///
     /// # Errors
     /// [`Error::NotPermitted`] if the inode is immutable, or append-only with a bit to clear: the
-    /// kernel's ext4 refuses an append that would have to clear one. An error if the volume may not be changed.
+    /// kernel's ext4 refuses an append that would have to clear one. An error if the volume may not
+    /// be changed.
     fn clear_set_ids(&self, which: impl Fn(u16) -> u16) -> Result<()>;
 
-    /// Sets the times of modification and change to now, as a write does. They become durable with the next commit.
+    /// Sets the times of modification and change to now, as a write does. They become durable with
+    /// the next commit.
     ///
     /// # Errors
     /// Returns an error if the volume may not be changed.
     fn touch_modified(&self) -> Result<()>;
 
-    /// Removes the file capabilities, as a change of the contents does. Works also on an append-only file, whose attributes
-    /// cannot be changed otherwise. The caller decides when the capabilities must be removed. May block on the device.
+    /// Removes the file capabilities, as a change of the contents does. Works also on an
+    /// append-only file, whose attributes cannot be changed otherwise. The caller decides when the
+    /// capabilities must be removed. May block on the device.
     ///
     /// # Errors
     /// [`Error::NotPermitted`] if the inode is immutable; corruption; an error if the volume
@@ -178,23 +191,27 @@ impl ServerNode for InodeRef {
 
 /// What a server needs of a [`DirectFile`].
 pub trait ServerDirectFile: sealed::Sealed {
-    /// Returns the same file for writes that do not update its times. It serves a page cache above this file, whose
-    /// owner updates the times when data enters that cache. Changes other than writes still update the times.
+    /// Returns the same file for writes that do not update its times. It serves a page cache above
+    /// this file, whose owner updates the times when data enters that cache. Changes other than
+    /// writes still update the times.
     #[must_use]
     fn keeping_times(&self) -> Self;
 
-    /// Returns the same file for a caller that checks the append-only flag when it opens files, as open(2) does.
-    /// Writes through the returned file succeed after that flag is set. An immutable file refuses them.
+    /// Returns the same file for a caller that checks the append-only flag when it opens files, as
+    /// open(2) does. Writes through the returned file succeed after that flag is set. An immutable
+    /// file refuses them.
     #[must_use]
     fn checked_when_opened(&self) -> Self;
 
-    /// Returns true if a write of `len` bytes may have to wait for space that other operations return, because the volume is nearly full. A
-    /// thread that serves several users should then leave the write to another one.
+    /// Returns true if a write of `len` bytes may have to wait for space that other operations
+    /// return, because the volume is nearly full. A thread that serves several users should then
+    /// leave the write to another one.
     #[must_use]
     fn may_wait_for_space(&self, len: usize) -> bool;
 
-    /// Returns true if the volume's page cache now has any page of the bytes of `range`, or of the byte at its start. A caller that holds
-    /// no range can use the answer only to choose between the two ways to read, which are coherent.
+    /// Returns true if the volume's page cache now has any page of the bytes of `range`, or of the
+    /// byte at its start. A caller that holds no range can use the answer only to choose between
+    /// the two ways to read, which are coherent.
     #[must_use]
     fn has_cached_pages(&self, range: Range<u64>) -> bool;
 }
@@ -219,8 +236,8 @@ impl ServerDirectFile for DirectFile {
 
 /// What a server needs of a [`File`].
 pub trait ServerFile: sealed::Sealed {
-    /// Like [`File::write_all_at`], for one of several writes that wait for space together: they wait no longer than one write, and
-    /// after one has waited in vain, the others do not wait.
+    /// Like [`File::write_all_at`], for one of several writes that wait for space together: they
+    /// wait no longer than one write, and after one has waited in vain, the others do not wait.
     ///
     /// ```
     /// # use parext4::server::ServerFile;
@@ -236,8 +253,9 @@ pub trait ServerFile: sealed::Sealed {
     /// The errors of [`File::write_all_at`].
     fn write_all_at_waiting(&self, data: &[u8], offset: u64, wait: &mut SpaceWait) -> Result<()>;
 
-    /// Like [`File::append`], but if space runs out after a first part of `data` has become visible, succeeds with that part.
-    /// Returns the number of bytes that were appended. Appends with one `wait` wait for space together.
+    /// Like [`File::append`], but if space runs out after a first part of `data` has become
+    /// visible, succeeds with that part. Returns the number of bytes that were appended. Appends
+    /// with one `wait` wait for space together.
     ///
     /// ```
     /// # use parext4::server::ServerFile;
@@ -249,11 +267,13 @@ pub trait ServerFile: sealed::Sealed {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`File::write_all_at`]. After [`Error::NoSpace`] and [`Error::QuotaExceeded`] the file has nothing of `data`.
+    /// The errors of [`File::write_all_at`]. After [`Error::NoSpace`] and [`Error::QuotaExceeded`]
+    /// the file has nothing of `data`.
     fn append_partial(&self, data: &[u8], wait: &mut SpaceWait) -> Result<usize>;
 
-    /// Reads the page at byte `offset` into the cache, as a page fault of a mapping does. For a store, also marks it
-    /// dirty and reserves its space. Holds only that page. May block on the device, and for a store on space.
+    /// Reads the page at byte `offset` into the cache, as a page fault of a mapping does. For a
+    /// store, also marks it dirty and reserves its space. Holds only that page. May block on the
+    /// device, and for a store on space.
     ///
     /// ```
     /// # use parext4::server::ServerFile;
@@ -268,8 +288,8 @@ pub trait ServerFile: sealed::Sealed {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Invalid`] past the end of the file, where a mapping would receive a signal; the errors of
-    /// [`File::write_all_at`] and [`File::read_at`].
+    /// [`Error::Invalid`] past the end of the file, where a mapping would receive a signal; the
+    /// errors of [`File::write_all_at`] and [`File::read_at`].
     fn fault(&self, offset: u64, access: PageFault) -> Result<()>;
 }
 

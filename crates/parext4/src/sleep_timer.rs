@@ -1,7 +1,7 @@
 //! A timer whose sleep other threads can interrupt.
 //!
-//! Used by background threads that run periodically. Invariant: a wake-up before the sleep begins is not lost; the next
-//! sleep returns at once.
+//! Used by background threads that run periodically. Invariant: a wake-up before the sleep begins
+//! is not lost; the next sleep returns at once.
 
 use std::time::Duration;
 

@@ -1,13 +1,15 @@
-//! Values spread over cache lines, so that threads which update counters do not contend for one line.
+//! Values spread over cache lines, so that threads which update counters do not contend for one
+//! line.
 
 use std::ops::Deref;
 
-/// `N` copies of a value, each on cache lines of its own. A thread always uses the same copy, which it shares with few
-/// other threads.
+/// `N` copies of a value, each on cache lines of its own. A thread always uses the same copy, which
+/// it shares with few other threads.
 #[derive(Debug)]
 pub(crate) struct Stripes<T, const N: usize>([Padded<T>; N]);
 
-/// A value with cache lines of its own: two lines of 64 bytes, because processors fetch them in pairs.
+/// A value with cache lines of its own: two lines of 64 bytes, because processors fetch them in
+/// pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Padded<T>(pub T);
@@ -54,7 +56,8 @@ pub(crate) fn number_of_thread() -> usize {
     })
 }
 
-/// Returns the number that the model checker gives this thread, so that a repeated schedule uses the same copies.
+/// Returns the number that the model checker gives this thread, so that a repeated schedule uses
+/// the same copies.
 #[cfg(shuttle)]
 pub(crate) fn number_of_thread() -> usize {
     use std::hash::{DefaultHasher, Hash, Hasher};

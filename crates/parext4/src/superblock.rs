@@ -13,8 +13,9 @@ use crate::error::{Error, Result};
 pub(crate) use backups::first_backup;
 pub use backups::{Backups, find_backups};
 
-/// Reads the first 4 KiB of a device, which cover the superblock, and whole sectors of every size that a device may have. If they cannot
-/// be read, only the sectors of the superblock, with zeros beside them.
+/// Reads the first 4 KiB of a device, which cover the superblock, and whole sectors of every size
+/// that a device may have. If they cannot be read, only the sectors of the superblock, with zeros
+/// beside them.
 ///
 /// # Errors
 /// These sectors cannot be read, either.
@@ -42,7 +43,8 @@ pub(crate) fn read_superblock(device: &dyn Device) -> Result<Superblock> {
     Ok(Superblock::parse(&bytes[start..start + Superblock::SIZE])?)
 }
 
-/// Reads the superblock and checks that the volume can be used on `device`. Returns how it may be accessed.
+/// Reads the superblock and checks that the volume can be used on `device`. Returns how it may be
+/// accessed.
 pub(crate) fn read_usable_superblock(device: &dyn Device) -> Result<(Superblock, Access)> {
     let superblock = read_superblock(device)?;
     let access = superblock.access().map_err(|e| Error::Unsupported(e.to_string()))?;

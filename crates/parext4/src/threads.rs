@@ -14,7 +14,8 @@ pub(crate) fn start(name: &str, run: impl FnOnce() + Send + 'static) -> io::Resu
     thread::Builder::new().name(name.into()).spawn(run)
 }
 
-/// Starts a background thread of this name, without which the volume would not keep its promises. Returns `None` in a model.
+/// Starts a background thread of this name, without which the volume would not keep its promises.
+/// Returns `None` in a model.
 ///
 /// # Errors
 /// [`Error::Busy`] if the system refuses to start it.
@@ -29,7 +30,8 @@ pub(crate) fn spawn_needed(
     start(name, run).map(Some).map_err(refused)
 }
 
-/// Starts a background thread of this name. Logs a refusal of the system and returns `None`. Also returns `None` in a model.
+/// Starts a background thread of this name. Logs a refusal of the system and returns `None`. Also
+/// returns `None` in a model.
 pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
     if !has_background_threads() {
         return None;

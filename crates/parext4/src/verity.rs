@@ -1,8 +1,9 @@
 //! The Merkle tree of a file that fs-verity protects, in memory.
 //!
-//! Responsible for keeping blocks of the tree that were verified, so that reads of neighbouring blocks of the file neither read
-//! nor hash them again. Not responsible for reading and verifying: [`block_io`](crate::block_io) does that. Invariant: each kept
-//! block was verified up to the root, so the device is not trusted with it again.
+//! Responsible for keeping blocks of the tree that were verified, so that reads of neighbouring
+//! blocks of the file neither read nor hash them again. Not responsible for reading and verifying:
+//! [`block_io`](crate::block_io) does that. Invariant: each kept block was verified up to the root,
+//! so the device is not trusted with it again.
 
 use std::fmt;
 
@@ -17,7 +18,8 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 /// The hash of a block: 32 or 64 bytes.
 pub(crate) type Hash = SmallVec<[u8; 64]>;
 
-/// Limit of blocks that are kept of one tree. In blocks of 4 KiB with SHA-256 they have the hashes of 512 MiB.
+/// Limit of blocks that are kept of one tree. In blocks of 4 KiB with SHA-256 they have the hashes
+/// of 512 MiB.
 const MAX_KEPT: u64 = 1024;
 
 /// The tree of one file.
@@ -55,7 +57,8 @@ impl VerifiedTree {
     pub(crate) fn keep(&self, block: u64, bytes: &[u8]) {
         let Some(slot) = self.slot(block) else { return };
         if slot.load().is_none() {
-            // Two threads may fill one slot and count it twice. The sum is an estimate, and stays bounded by the slots.
+            // Two threads may fill one slot and count it twice. The sum is an estimate, and stays
+            // bounded by the slots.
             self.memory.fetch_add(bytes.len(), Ordering::Relaxed);
         }
         slot.store(Some(Arc::new(KeptBlock { block, bytes: bytes.into() })));

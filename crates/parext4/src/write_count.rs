@@ -1,6 +1,8 @@
-//! Counts the bytes written to a device, for the superblock's count of all bytes ever written (`s_kbytes_written`).
+//! Counts the bytes written to a device, for the superblock's count of all bytes ever written
+//! (`s_kbytes_written`).
 //!
-//! Invariant: a write costs one relaxed addition to a counter of the thread's own, so counting makes no thread wait.
+//! Invariant: a write costs one relaxed addition to a counter of the thread's own, so counting
+//! makes no thread wait.
 
 use std::io::{self, IoSlice};
 // No decision depends on the count, so models need not schedule threads around it.

@@ -1,5 +1,6 @@
-//! Damaged images of all kinds: every use of one ends, without a panic, with little memory and a small stack. A test program of its own, because it
-//! measures the peak of the process's resident memory. `fuzz/` does the same for longer.
+//! Damaged images of all kinds: every use of one ends, without a panic, with little memory and a
+//! small stack. A test program of its own, because it measures the peak of the process's resident
+//! memory. `fuzz/` does the same for longer.
 //!
 //! `PAREXT4_DAMAGE` is the number of damaged images of each kind.
 

@@ -1,5 +1,6 @@
-//! A chain of directories as deep as a hostile image can have: walking and removing it must need little memory and no deep
-//! stack. A test program of its own, because it measures the peak of the process's resident memory.
+//! A chain of directories as deep as a hostile image can have: walking and removing it must need
+//! little memory and no deep stack. A test program of its own, because it measures the peak of the
+//! process's resident memory.
 
 use std::sync::Arc;
 
@@ -29,7 +30,8 @@ fn measure(what: &str, pass: impl FnOnce() + Send) {
     assert!(grown < LIMIT, "{what}: {} MiB", grown >> 20);
 }
 
-/// Makes the chain `/d/d/d/...`. Each directory also has a file, which follows the subdirectory in the listing of some.
+/// Makes the chain `/d/d/d/...`. Each directory also has a file, which follows the subdirectory in
+/// the listing of some.
 fn chain() -> Volume {
     let device = Arc::new(MemDevice::new(128 << 20));
     mkfs(&*device, &MkfsOptions::new().block_size(1024).inode_ratio(1024).device_is_zero(true)).unwrap();

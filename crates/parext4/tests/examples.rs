@@ -15,14 +15,16 @@ fn examples() -> &'static Path {
             profile => profile,
         };
         let mut cargo = Command::new(env!("CARGO"));
-        // `cargo test` has set these for this program. Build scripts that read them would run again, and everything that
-        // depends on their crates would be built again, now and at the next `cargo test`.
+        // `cargo test` has set these for this program. Build scripts that read them would run
+        // again, and everything that depends on their crates would be built again, now and at the
+        // next `cargo test`.
         let is_of_this_program =
             |name: &str| ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|start| name.starts_with(start));
         for (name, _) in std::env::vars().filter(|(name, _)| is_of_this_program(name)) {
             cargo.env_remove(name);
         }
-        // All packages, as `cargo xtask test` builds them: with the features of one package, the engine would be built again.
+        // All packages, as `cargo xtask test` builds them: with the features of one package, the
+        // engine would be built again.
         cargo.args(["build", "--quiet", "--workspace", "--examples", "--profile", profile]);
         cargo.arg("--target-dir").arg(built.parent().unwrap());
         assert!(cargo.status().unwrap().success(), "the examples do not build");

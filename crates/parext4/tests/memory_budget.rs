@@ -1,5 +1,6 @@
-//! Memory that a volume uses while several threads write and read a file much larger than its cache: the peak of the
-//! process's resident memory. A test program of its own, so that the process does nothing else.
+//! Memory that a volume uses while several threads write and read a file much larger than its
+//! cache: the peak of the process's resident memory. A test program of its own, so that the process
+//! does nothing else.
 //!
 //! `PAREXT4_MEMORY_MIB` is the size of the file in MiB.
 
@@ -20,11 +21,11 @@ const METADATA: u64 = MIB;
 const THREADS: u64 = 4;
 /// Includes the background threads: 3 for write-back, 4 for read-ahead, 1 for commits.
 const ALL_THREADS: u64 = THREADS + 8;
-/// Each thread keeps one request buffer of each power of two up to 1 MiB. A read-ahead has at most a sixteenth of the cache
-/// under way.
+/// Each thread keeps one request buffer of each power of two up to 1 MiB. A read-ahead has at most
+/// a sixteenth of the cache under way.
 const BUFFERS: u64 = ALL_THREADS * 2 * MIB + 4 * BUDGET / 16;
-/// All other memory: the used part of the stacks, committed blocks that await their checkpoint, the extent map of the
-/// file, and the fragmentation of the process's allocator.
+/// All other memory: the used part of the stacks, committed blocks that await their checkpoint, the
+/// extent map of the file, and the fragmentation of the process's allocator.
 const BESIDES: u64 = 8 * MIB;
 
 /// Returns a line of `/proc/self/status`, in bytes.
@@ -43,8 +44,8 @@ fn piece(offset: u64, len: u64) -> Vec<u8> {
     (offset..offset + len).step_by(8).flat_map(word).collect()
 }
 
-/// Runs one thread: writes a quarter of the file, reads it in order, and then reads and overwrites random pieces of
-/// it.
+/// Runs one thread: writes a quarter of the file, reads it in order, and then reads and overwrites
+/// random pieces of it.
 fn work(file: &File, thread: u64, size: u64) {
     const LEN: u64 = 128 << 10;
     let part = size / THREADS;

@@ -1,5 +1,5 @@
-//! The methods of [`RangeLock`] that acquire ranges: by the words of their slots, or else through the queues. A thread that
-//! waits, or that wakes other requests, holds no internal lock.
+//! The methods of [`RangeLock`] that acquire ranges: by the words of their slots, or else through
+//! the queues. A thread that waits, or that wakes other requests, holds no internal lock.
 
 use crate::guard::{Guard, OwnedRangeGuard, RangeGuard};
 use crate::lock::RangeLock;
@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 impl RangeLock {
-    /// Acquires `range`. Blocks the thread while an earlier conflicting request holds its range or waits.
+    /// Acquires `range`. Blocks the thread while an earlier conflicting request holds its range or
+    /// waits.
     #[inline]
     pub fn lock(&self, range: ByteRange, mode: Mode) -> RangeGuard<'_> {
         let access = Access { range, mode };
@@ -21,10 +22,12 @@ impl RangeLock {
         }
     }
 
-    /// Acquires `range` like [`lock`](Self::lock), but returns before it waits. The request has its place in the queue:
-    /// conflicting requests that arrive later wait for it. [`Request::wait`] blocks until the range is granted.
+    /// Acquires `range` like [`lock`](Self::lock), but returns before it waits. The request has its
+    /// place in the queue: conflicting requests that arrive later wait for it. [`Request::wait`]
+    /// blocks until the range is granted.
     ///
-    /// A caller that fixes the order of requests under a lock of its own can release that lock before it waits:
+    /// A caller that fixes the order of requests under a lock of its own can release that lock
+    /// before it waits:
     ///
     /// ```
     /// # use rangelock::{ByteRange, Mode, RangeLock};
@@ -94,14 +97,17 @@ impl RangeLock {
         }
     }
 
-    /// Acquires `range` and passes the guard to `granted`, without blocking. Returns true if it called `granted` before
-    /// it returned. Otherwise the thread whose call unblocks the request calls it.
+    /// Acquires `range` and passes the guard to `granted`, without blocking. Returns true if it
+    /// called `granted` before it returned. Otherwise the thread whose call unblocks the request
+    /// calls it.
     ///
-    /// `granted` runs with no internal lock held, so it may use this lock. It must not block: it delays the thread that
-    /// runs it, and what it waits for may depend on a callback that the same thread runs next. Callbacks that become
-    /// due while a thread runs a callback run after it, not nested inside it.
+    /// `granted` runs with no internal lock held, so it may use this lock. It must not block: it
+    /// delays the thread that runs it, and what it waits for may depend on a callback that the same
+    /// thread runs next. Callbacks that become due while a thread runs a callback run after it, not
+    /// nested inside it.
     ///
-    /// A panic of `granted` propagates into the call that runs it, after all other callbacks that are due.
+    /// A panic of `granted` propagates into the call that runs it, after all other callbacks that
+    /// are due.
     pub fn lock_with(
         self: &Arc<Self>,
         range: ByteRange,

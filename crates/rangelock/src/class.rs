@@ -1,4 +1,5 @@
-//! The requests of one slot for exactly one range: a count of the granted ones, and the waiting ones in arrival order.
+//! The requests of one slot for exactly one range: a count of the granted ones, and the waiting
+//! ones in arrival order.
 
 use crate::range::Mode;
 use std::collections::VecDeque;
@@ -109,7 +110,8 @@ impl<W> Waiters<W> {
     fn remove(&mut self, index: usize) -> Option<Waiting<W>> {
         let removed = self.requests.remove(index)?;
         if removed.ticket == self.first_exclusive {
-            // Each shared waiter is visited once for each exclusive waiter removed before it, mostly one.
+            // Each shared waiter is visited once for each exclusive waiter removed before it,
+            // mostly one.
             let exclusive = self.requests.iter().find(|w| w.mode == Mode::Exclusive);
             self.first_exclusive = exclusive.map_or(LAST, |w| w.ticket);
         }

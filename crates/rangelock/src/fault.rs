@@ -1,4 +1,5 @@
-//! Defects that the models in `tests/shuttle` must find. They can be planted only under `--cfg shuttle`.
+//! Defects that the models in `tests/shuttle` must find. They can be planted only under
+//! `--cfg shuttle`.
 
 /// A defect of a lock that `RangeLock::with_fault` makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +20,8 @@ pub enum Fault {
     ExpandDropsHolders,
     /// An expansion drops the requests that wait.
     ExpandDropsWaiters,
-    /// A thread that waited for the mutex of the single slot does not check whether the lock expanded meanwhile.
+    /// A thread that waited for the mutex of the single slot does not check whether the lock
+    /// expanded meanwhile.
     MissExpansion,
     /// Inflating a slot drops the holders in its word.
     InflateDropsHolders,

@@ -1,16 +1,20 @@
-//! A map from distinct ranges to values that finds the ranges overlapping a given one: a hierarchical hash grid.
+//! A map from distinct ranges to values that finds the ranges overlapping a given one: a
+//! hierarchical hash grid.
 //!
-//! Level `k`, always odd, holds the ranges of more than `2^(k-2)` and at most `2^k` bytes. It is divided into cells of
-//! `2^k` bytes, and a range is in the cell in which it starts. A range thus ends in that cell or the next. A search for
-//! a range checks, on each level in use, the cells that the range touches and the one before them. Cells are hashed to
-//! buckets.
+//! Level `k`, always odd, holds the ranges of more than `2^(k-2)` and at most `2^k` bytes. It is
+//! divided into cells of `2^k` bytes, and a range is in the cell in which it starts. A range thus
+//! ends in that cell or the next. A search for a range checks, on each level in use, the cells that
+//! the range touches and the one before them. Cells are hashed to buckets.
 //!
-//! However many ranges there are, a search visits at most three cells of each level whose cells are at least as long as
-//! the range, and never takes more steps than there are ranges. Nodes are reused: the grid allocates only when it holds more ranges than ever before.
+//! However many ranges there are, a search visits at most three cells of each level whose cells are
+//! at least as long as the range, and never takes more steps than there are ranges. Nodes are
+//! reused: the grid allocates only when it holds more ranges than ever before.
 //!
 //! Invariants:
-//! - G1: `levels` has the bit of each range's level. Bits are cleared when the last range is removed.
-//! - G2: there are as many buckets as nodes, a power of two. The list of a bucket links the nodes of its cells.
+//! - G1: `levels` has the bit of each range's level. Bits are cleared when the last range is
+//!   removed.
+//! - G2: there are as many buckets as nodes, a power of two. The list of a bucket links the nodes
+//!   of its cells.
 //! - G3: all other nodes are in the free list, with a default value.
 //! - G4: `ids` is the exclusive or of the ids of all ranges. With one range it is that range's id.
 
@@ -80,8 +84,8 @@ impl<T: Default> Grid<T> {
         std::mem::take(self).nodes.into_vec().into_iter().map(|node| (node.range, node.value))
     }
 
-    /// Calls `found` for ranges that overlap `range`, until it returns true. Returns true if it did. May call it twice
-    /// for one range, and for removed ranges with default values.
+    /// Calls `found` for ranges that overlap `range`, until it returns true. Returns true if it
+    /// did. May call it twice for one range, and for removed ranges with default values.
     #[inline]
     pub(crate) fn any_overlapping(&self, range: ByteRange, mut found: impl FnMut(Id, &T) -> bool) -> bool {
         let mut levels = self.levels;

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 /// A held range of a [`RangeLock`]; dropping it releases the range.
 ///
-/// `L` is the guard's pointer to its lock; see the aliases [`RangeGuard`] and [`OwnedRangeGuard`]. A guard may be sent to
-/// another thread and dropped there.
+/// `L` is the guard's pointer to its lock; see the aliases [`RangeGuard`] and [`OwnedRangeGuard`].
+/// A guard may be sent to another thread and dropped there.
 #[must_use = "the range is released as soon as the guard is dropped"]
 pub struct Guard<L: Deref<Target = RangeLock>> {
     lock: L,
@@ -25,7 +25,8 @@ pub struct Guard<L: Deref<Target = RangeLock>> {
 /// A [`Guard`] that borrows its lock.
 pub type RangeGuard<'a> = Guard<&'a RangeLock>;
 
-/// A [`Guard`] that keeps its lock alive. It is `'static`, so that it can travel with asynchronous I/O.
+/// A [`Guard`] that keeps its lock alive. It is `'static`, so that it can travel with asynchronous
+/// I/O.
 pub type OwnedRangeGuard = Guard<Arc<RangeLock>>;
 
 impl<L: Deref<Target = RangeLock>> Guard<L> {
@@ -67,10 +68,11 @@ impl<L: Deref<Target = RangeLock>> Guard<L> {
         std::ptr::eq(&raw const *self.lock, lock)
     }
 
-    /// Converts an exclusive guard to a shared one, without releasing the range in between. No effect on a shared guard.
+    /// Converts an exclusive guard to a shared one, without releasing the range in between. No
+    /// effect on a shared guard.
     ///
-    /// Shared requests that waited only for this guard are granted. A shared request that also waits for an earlier
-    /// exclusive one keeps waiting.
+    /// Shared requests that waited only for this guard are granted. A shared request that also
+    /// waits for an earlier exclusive one keeps waiting.
     pub fn downgrade(&mut self) {
         self.narrow(Access { mode: Mode::Shared, ..self.placement.access });
     }

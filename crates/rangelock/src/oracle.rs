@@ -29,7 +29,8 @@ pub enum Op {
     Shrink(usize, ByteRange),
 }
 
-/// Units of ranges in bytes: ranges within one stripe, across stripes at odd offsets, of whole stripes, and wide.
+/// Units of ranges in bytes: ranges within one stripe, across stripes at odd offsets, of whole
+/// stripes, and wide.
 pub const UNITS: [u64; 4] = [1, 24 << 10, 64 << 10, 3 << 20];
 
 /// Performs operations on a lock and on the model, and compares the two after each.
@@ -177,7 +178,8 @@ impl<'a> Pair<'a> {
 
     fn release(&mut self, id: Option<usize>) {
         let Some(id) = id else { return };
-        // Unlocks the map before the guard is dropped: the release runs callbacks that insert into the map.
+        // Unlocks the map before the guard is dropped: the release runs callbacks that insert into
+        // the map.
         let guard = self.held.lock().unwrap().remove(&id);
         drop((guard, self.requests.remove(&id)));
         self.model.0.retain(|c| c.id != id);

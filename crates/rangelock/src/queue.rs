@@ -1,19 +1,22 @@
 //! Decides which requests of one slot are granted: a state machine without threads.
 //!
-//! A request waits for every earlier request that conflicts with it, granted or waiting. So overlapping requests are
-//! FIFO, and small requests that keep arriving cannot starve a request for the whole file.
+//! A request waits for every earlier request that conflicts with it, granted or waiting. So
+//! overlapping requests are FIFO, and small requests that keep arriving cannot starve a request for
+//! the whole file.
 //!
-//! Requests for exactly the same range form a *class*. A class counts its granted requests, which are interchangeable,
-//! and queues its waiting ones. Classes are kept in a [`Grid`], so requests for other ranges cost next to nothing, and
-//! of a thousand requests that wait for one range only the first is ever checked.
+//! Requests for exactly the same range form a *class*. A class counts its granted requests, which
+//! are interchangeable, and queues its waiting ones. Classes are kept in a [`Grid`], so requests
+//! for other ranges cost next to nothing, and of a thousand requests that wait for one range only
+//! the first is ever checked.
 //!
 //! Invariants:
 //! - Q1: tickets rise in arrival order, also within the waiters of a class.
-//! - Q2: the first waiter of each class conflicts with a granted request or with an earlier waiter. The later
-//!   waiters of the class then wait, too: each conflicts with the first one or, if both are shared, with what blocks the first one.
+//! - Q2: the first waiter of each class conflicts with a granted request or with an earlier waiter.
+//!   The later waiters of the class then wait, too: each conflicts with the first one or, if both
+//!   are shared, with what blocks the first one.
 //! - Q3: no two granted requests conflict.
-//! - Q4: a granted request that conflicts with a waiter is earlier than the waiter; otherwise it would wait itself. So
-//!   grants need no tickets.
+//! - Q4: a granted request that conflicts with a waiter is earlier than the waiter; otherwise it
+//!   would wait itself. So grants need no tickets.
 //! - Q5: a class has a grant or a waiter, and no two conflicting grants.
 
 use crate::class::{Class, LAST, Ticket, Waiting};
@@ -87,16 +90,17 @@ impl<W> Queue<W> {
         }
     }
 
-    /// Replaces the grant of `from` by `to`, and appends the wakers of the waiters that this grants. `to` must conflict
-    /// only with requests that `from` conflicts with.
+    /// Replaces the grant of `from` by `to`, and appends the wakers of the waiters that this
+    /// grants. `to` must conflict only with requests that `from` conflicts with.
     pub(crate) fn narrow(&mut self, from: Access, to: Access, granted: &mut Vec<W>) {
         debug_assert!(from.range.contains(&to.range));
         self.grant(to);
         self.release(from, granted);
     }
 
-    /// Removes a request, waiting or granted, and appends the wakers of the waiters that this grants. `is_it` recognises
-    /// the request's waker. Takes time linear in the waiters for the same range.
+    /// Removes a request, waiting or granted, and appends the wakers of the waiters that this
+    /// grants. `is_it` recognises the request's waker. Takes time linear in the waiters for the
+    /// same range.
     pub(crate) fn cancel(&mut self, access: Access, is_it: impl Fn(&W) -> bool, granted: &mut Vec<W>) {
         let Some(id) = self.classes.find(access.range) else {
             return invariant_broken("a request has a class");
@@ -115,7 +119,8 @@ impl<W> Queue<W> {
         self.classes.len()
     }
 
-    /// Returns the granted access and the number of its holders, if there is only one access and no waiter.
+    /// Returns the granted access and the number of its holders, if there is only one access and no
+    /// waiter.
     pub(crate) fn sole(&self) -> Option<(Access, u32)> {
         let id = self.classes.sole().filter(|_| self.waiting == 0)?;
         let (range, class) = (self.classes.range(id), self.classes.value(id));

@@ -4,8 +4,8 @@ use std::fmt;
 
 /// A non-empty range of byte offsets: `start..end`, `end` exclusive.
 ///
-/// An `end` of `u64::MAX` means infinity: such a range overlaps every range that ends after its start, also ranges past
-/// the end of the file.
+/// An `end` of `u64::MAX` means infinity: such a range overlaps every range that ends after its
+/// start, also ranges past the end of the file.
 ///
 /// ```
 /// use rangelock::ByteRange;
@@ -28,7 +28,8 @@ impl ByteRange {
     /// Returns the range `start..end`.
     ///
     /// # Panics
-    /// If the range is empty (`start >= end`): an empty range excludes no request, so asking for one is a bug.
+    /// If the range is empty (`start >= end`): an empty range excludes no request, so asking for
+    /// one is a bug.
     #[inline]
     #[must_use]
     pub const fn new(start: u64, end: u64) -> Self {
@@ -82,7 +83,8 @@ impl ByteRange {
         self.start <= other.start && other.end <= self.end
     }
 
-    /// Returns the smallest range of whole units that contains this one. An end above `u64::MAX` becomes infinity.
+    /// Returns the smallest range of whole units that contains this one. An end above `u64::MAX`
+    /// becomes infinity.
     ///
     /// # Panics
     /// If `unit_power_of_two` (bytes) is not a power of two.
@@ -108,8 +110,8 @@ impl fmt::Debug for ByteRange {
 }
 
 /// The mode in which a range is held.
-// One word wide: a guard copied right after its creation would otherwise read a byte and its padding as one word, which
-// stalls on store forwarding for as long as both compare-and-swaps take.
+// One word wide: a guard copied right after its creation would otherwise read a byte and its
+// padding as one word, which stalls on store forwarding for as long as both compare-and-swaps take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u64)]
 pub enum Mode {

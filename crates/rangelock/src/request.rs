@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 /// A request with a fixed place in the queue of a [`RangeLock`]; see [`RangeLock::request`].
 ///
-/// [`wait`](Self::wait) turns it into a guard. Dropping it cancels the request, whether it is granted by then or
-/// not. Cancelling a request that waits takes time linear in the number of requests waiting for the same range.
+/// [`wait`](Self::wait) turns it into a guard. Dropping it cancels the request, whether it is
+/// granted by then or not. Cancelling a request that waits takes time linear in the number of
+/// requests waiting for the same range.
 #[must_use = "dropping the request cancels it"]
 pub struct Request<'a> {
     /// The lock; `None` once a guard owns the grant.
@@ -25,7 +26,8 @@ impl<'a> Request<'a> {
         Self { lock: Some(lock), placement, waiter }
     }
 
-    /// Blocks the thread until the range is granted. Returns at once if no earlier request conflicts.
+    /// Blocks the thread until the range is granted. Returns at once if no earlier request
+    /// conflicts.
     pub fn wait(mut self) -> RangeGuard<'a> {
         let waited = self.waiter.take().map(|waiter| waiter.park());
         let lock = self.lock.take().expect("only `wait` takes the lock, and it consumes the request");

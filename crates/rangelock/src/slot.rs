@@ -1,13 +1,14 @@
 //! One slot: a word that holds simple states, and a queue for all other states.
 //!
-//! A request acquires a free word by one compare-and-swap, and releases it by another. A request that finds another
-//! value in the word locks the queue. That *inflates* the slot: the holders in the word move to the queue and the word
-//! becomes [`QUEUED`], so that the compare-and-swaps of other threads fail and they use the queue, too. Unlocking the
-//! queue *deflates* the slot if the queue is empty, or holds only shared holders of one range.
+//! A request acquires a free word by one compare-and-swap, and releases it by another. A request
+//! that finds another value in the word locks the queue. That *inflates* the slot: the holders in
+//! the word move to the queue and the word becomes [`QUEUED`], so that the compare-and-swaps of
+//! other threads fail and they use the queue, too. Unlocking the queue *deflates* the slot if the
+//! queue is empty, or holds only shared holders of one range.
 //!
 //! Invariants:
-//! - W1: the word is `QUEUED` while the queue is locked. While it is unlocked, the word is `QUEUED` if and only if the
-//!   queue is not empty.
+//! - W1: the word is `QUEUED` while the queue is locked. While it is unlocked, the word is `QUEUED`
+//!   if and only if the queue is not empty.
 //! - W2: all waiting requests are in the queue, so no request passes a waiter by the word.
 
 use crate::fault::{Fault, Planted};
@@ -34,7 +35,8 @@ impl Slot {
         Self { word: AtomicU64::new(FREE), queue: Mutex::new(Queue::new(planted)) }
     }
 
-    /// Grants the access of `word` in the slot's word. Returns false if the slot's word cannot hold it now.
+    /// Grants the access of `word` in the slot's word. Returns false if the slot's word cannot hold
+    /// it now.
     #[inline(always)]
     pub(crate) fn try_acquire(&self, word: u64) -> bool {
         word::try_acquire(&self.word, word)
@@ -62,8 +64,8 @@ impl Slot {
         self.inflate(sync::lock(&self.queue))
     }
 
-    /// Like [`lock`](Self::lock), but returns `None` if the slot has retired. Calls `retired` with the queue locked, so
-    /// that its answer cannot change.
+    /// Like [`lock`](Self::lock), but returns `None` if the slot has retired. Calls `retired` with
+    /// the queue locked, so that its answer cannot change.
     pub(crate) fn lock_unless(&self, retired: impl FnOnce() -> bool) -> Option<Locked<'_>> {
         let queue = sync::lock(&self.queue);
         (!retired()).then(|| self.inflate(queue))
@@ -91,7 +93,8 @@ pub(crate) struct Locked<'a> {
 }
 
 impl Locked<'_> {
-    /// Unlocks the empty queue and leaves the word `QUEUED`, so that it can never be acquired again.
+    /// Unlocks the empty queue and leaves the word `QUEUED`, so that it can never be acquired
+    /// again.
     pub(crate) fn retire(mut self) {
         self.retired = !self.queue.planted().is(Fault::ReuseSingleSlot);
     }
@@ -101,8 +104,9 @@ impl Locked<'_> {
         if self.queue.ranges() == 0 || self.queue.planted().is(Fault::DeflateInUse) {
             return Some(FREE);
         }
-        // A single holder stays in the queue: the next request for another range would inflate the slot again. Several
-        // shared holders of one range move to the word, because there may never be a moment without one of them.
+        // A single holder stays in the queue: the next request for another range would inflate the
+        // slot again. Several shared holders of one range move to the word, because there may never
+        // be a moment without one of them.
         let (access, count) = self.queue.sole().filter(|&(_, count)| count > 1)?;
         let word = word::of_many(access, count)?;
         self.queue.clear_sole();

@@ -88,8 +88,9 @@ fn stripes(range: ByteRange) -> (u64, u64) {
     (range.start() >> STRIPE_SHIFT, (range.end() - 1) >> STRIPE_SHIFT)
 }
 
-/// Hashes a stripe by Fibonacci hashing (Knuth, volume 3, section 6.4): adjacent stripes get different slots, and
-/// threads that advance side by side, a power of two bytes apart, do not collide at each step.
+/// Hashes a stripe by Fibonacci hashing (Knuth, volume 3, section 6.4): adjacent stripes get
+/// different slots, and threads that advance side by side, a power of two bytes apart, do not
+/// collide at each step.
 #[inline(always)]
 fn slot_of(stripe: u64) -> usize {
     (stripe.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SLOTS_SHIFT)) as usize

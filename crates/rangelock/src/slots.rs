@@ -40,7 +40,8 @@ use std::sync::{Arc, OnceLock};
 const MODEL: bool = cfg!(shuttle);
 /// Ranges, held or waited for, at which the lock expands.
 const EXPAND_AT_RANGES: usize = if MODEL { 3 } else { 16 };
-/// Collisions at which the lock expands: requests that met another range, held or waited for, in the single slot.
+/// Collisions at which the lock expands: requests that met another range, held or waited for, in
+/// the single slot.
 const EXPAND_AT_COLLISIONS: usize = if MODEL { 3 } else { 8 };
 
 /// True if every request is granted at once and excludes nothing, so that a benchmark can measure
@@ -67,7 +68,8 @@ impl Slots {
         self.table.get().map(|table| &**table)
     }
 
-    /// Grants `access` by the words of its slots, without a queue. Returns `None` if one of them is not free.
+    /// Grants `access` by the words of its slots, without a queue. Returns `None` if one of them is
+    /// not free.
     #[inline(always)]
     pub(crate) fn try_acquire(&self, access: Access) -> Option<Placement> {
         if UNLOCKED {
@@ -81,10 +83,12 @@ impl Slots {
         acquired.then_some(placement)
     }
 
-    /// Returns true if a slot that `access` failed to acquire may become free soon, because its holder is in its word.
+    /// Returns true if a slot that `access` failed to acquire may become free soon, because its
+    /// holder is in its word.
     pub(crate) fn is_worth_a_retry(&self, access: Access) -> bool {
         let Some(table) = self.table() else {
-            // Different ranges must not share the single slot for ever. Requests that queue make the lock expand.
+            // Different ranges must not share the single slot for ever. Requests that queue make
+            // the lock expand.
             return self
                 .single
                 .held()
@@ -202,8 +206,9 @@ impl Slots {
         placement
     }
 
-    /// Locks the queues of all slots that a request for `access` must enter, and calls `enter` with them. Returns the
-    /// request's placement, or `None` if `enter` returns false because it did not enter the queues.
+    /// Locks the queues of all slots that a request for `access` must enter, and calls `enter` with
+    /// them. Returns the request's placement, or `None` if `enter` returns false because it did not
+    /// enter the queues.
     #[cold]
     pub(crate) fn enter(
         &self,
@@ -273,8 +278,8 @@ impl Slots {
             for (access, waiter) in waiting {
                 let slots = table.slots_of(Placement::of(access, self.planted));
                 let blocked = slots.filter(|slot| grant_or_wait(&mut slot.lock(), access, &waiter)).count();
-                // The waiter has counted the single slot. At least one slot of the table blocks it, too, because
-                // what blocked it there has moved.
+                // The waiter has counted the single slot. At least one slot of the table blocks it,
+                // too, because what blocked it there has moved.
                 waiter.add_slots(blocked - 1);
             }
         }

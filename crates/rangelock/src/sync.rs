@@ -1,5 +1,5 @@
-//! The concurrency primitives of this crate. All other modules import them from here, so that `--cfg shuttle`
-//! model-checks the code that ships.
+//! The concurrency primitives of this crate. All other modules import them from here, so that
+//! `--cfg shuttle` model-checks the code that ships.
 
 #[cfg(not(shuttle))]
 pub(crate) use std::{
@@ -17,8 +17,8 @@ pub(crate) use shuttle::{
 
 use std::sync::PoisonError;
 
-/// Locks `mutex` and ignores poison: critical sections of this crate call no user code, and a guard dropped by an
-/// unwinding thread must still release its range.
+/// Locks `mutex` and ignores poison: critical sections of this crate call no user code, and a guard
+/// dropped by an unwinding thread must still release its range.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

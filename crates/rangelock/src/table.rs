@@ -40,8 +40,8 @@ pub(crate) struct Placement {
     pub(crate) slots: SlotSet,
 }
 
-/// Whether a request is in the wide slot. One word wide, so that copying a guard copies no padding (see
-/// [`Mode`](crate::Mode)).
+/// Whether a request is in the wide slot. One word wide, so that copying a guard copies no padding
+/// (see [`Mode`](crate::Mode)).
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 enum InWideSlot {
@@ -80,8 +80,9 @@ impl Placement {
 
     /// Returns the placement of this request after its access shrinks to `to`.
     pub(crate) fn narrowed(self, to: Access, planted: Planted) -> Self {
-        // A wide request keeps its slots. A narrow request that waits for it may be granted in a slot of `to` that the
-        // wide request never entered: it must not find itself queued after it there.
+        // A wide request keeps its slots. A narrow request that waits for it may be granted in a
+        // slot of `to` that the wide request never entered: it must not find itself queued after it
+        // there.
         let keeps_slots = self.in_wide_slot == InWideSlot::Wide && !planted.is(Fault::ShrinkMovesWide);
         let slots = if keeps_slots { self.slots } else { Self::of(to, planted).slots };
         Self { access: to, slots, ..self }
@@ -126,8 +127,9 @@ impl Table {
         SlotSet::filter(|slot| !self.slots[slot].is_free())
     }
 
-    /// Locks the queues of all slots that a request must enter, and calls `enter` with them. Returns the request's
-    /// placement, or `None` if `enter` returns false because it did not enter the queues.
+    /// Locks the queues of all slots that a request must enter, and calls `enter` with them.
+    /// Returns the request's placement, or `None` if `enter` returns false because it did not enter
+    /// the queues.
     pub(crate) fn enter(
         &self,
         mut placement: Placement,
@@ -224,7 +226,8 @@ mod tests {
 
     #[test]
     fn a_placement_has_no_padding() {
-        // A guard that is moved right after its creation would wait for fields that were stored one by one.
+        // A guard that is moved right after its creation would wait for fields that were stored one
+        // by one.
         assert_eq!(size_of::<Placement>(), 5 * size_of::<u64>());
     }
 }

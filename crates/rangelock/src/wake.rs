@@ -50,8 +50,8 @@ impl Waiter {
         self.slots.fetch_sub(1, Ordering::AcqRel) == 1 || planted.is(Fault::WakeAtFirstSlot)
     }
 
-    /// Blocks the thread until the request is granted. Returns the time since the waiter was made. Panics if the waiter
-    /// has a callback.
+    /// Blocks the thread until the request is granted. Returns the time since the waiter was made.
+    /// Panics if the waiter has a callback.
     pub(crate) fn park(&self) -> Duration {
         match &self.waker {
             Waker::Thread(parker) => parker.park(),
@@ -60,8 +60,8 @@ impl Waiter {
     }
 }
 
-/// Parks one thread until its request is granted. The thread first spins for about a microsecond: many ranges are
-/// released sooner than a thread can sleep and wake.
+/// Parks one thread until its request is granted. The thread first spins for about a microsecond:
+/// many ranges are released sooner than a thread can sleep and wake.
 pub(crate) struct Parker {
     state: AtomicUsize,
     asleep: Mutex<()>,
@@ -101,15 +101,17 @@ impl Parker {
 
     fn unpark(&self) {
         if self.state.swap(GRANTED, Ordering::Release) == ASLEEP {
-            // The parking thread holds the mutex until it waits, so the notification cannot be lost.
+            // The parking thread holds the mutex until it waits, so the notification cannot be
+            // lost.
             drop(sync::lock(&self.asleep));
             self.wake.notify_one();
         }
     }
 }
 
-/// Counts the grant of one slot for each waiter of `granted`, and wakes the waiters for which it was the last. Wakes
-/// threads before it runs callbacks, which may take long. The caller must hold no lock.
+/// Counts the grant of one slot for each waiter of `granted`, and wakes the waiters for which it
+/// was the last. Wakes threads before it runs callbacks, which may take long. The caller must hold
+/// no lock.
 pub(crate) fn wake_all(granted: Vec<Arc<Waiter>>, planted: Planted) {
     let mut callbacks = VecDeque::new();
     for waiter in granted {
@@ -131,9 +133,9 @@ sync::thread_local! {
     static DUE: RefCell<Option<VecDeque<Callback>>> = const { RefCell::new(None) };
 }
 
-/// Runs `batch`. If a caller of this function is already running callbacks, appends `batch` to its list instead: a
-/// callback that drops its guard makes the next callback due, and nested calls for a long queue would overflow the
-/// stack.
+/// Runs `batch`. If a caller of this function is already running callbacks, appends `batch` to its
+/// list instead: a callback that drops its guard makes the next callback due, and nested calls for
+/// a long queue would overflow the stack.
 fn run_callbacks(mut batch: VecDeque<Callback>) {
     if append_to_outer_call(&mut batch) {
         return;
@@ -150,8 +152,8 @@ fn run_callbacks(mut batch: VecDeque<Callback>) {
     propagate(first_panic);
 }
 
-/// Appends `batch` to the list of an outer call that runs callbacks on this thread. Returns false if there is none: the
-/// caller becomes the outer call.
+/// Appends `batch` to the list of an outer call that runs callbacks on this thread. Returns false
+/// if there is none: the caller becomes the outer call.
 fn append_to_outer_call(batch: &mut VecDeque<Callback>) -> bool {
     let append = |due: &RefCell<Option<VecDeque<Callback>>>| match &mut *due.borrow_mut() {
         Some(due) => {
@@ -171,8 +173,8 @@ fn next_due() -> Option<Callback> {
     DUE.try_with(|due| due.borrow_mut().as_mut()?.pop_front()).ok().flatten()
 }
 
-/// Resumes a callback's panic, unless the thread already unwinds: a second panic would abort the process. The panic hook
-/// has reported the dropped one.
+/// Resumes a callback's panic, unless the thread already unwinds: a second panic would abort the
+/// process. The panic hook has reported the dropped one.
 fn propagate(panic: Option<Box<dyn Any + Send>>) {
     if let Some(panic) = panic
         && !std::thread::panicking()

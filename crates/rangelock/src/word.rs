@@ -1,4 +1,5 @@
-//! The word of a slot: free, one held range with its mode and number of holders, or "see the queue".
+//! The word of a slot: free, one held range with its mode and number of holders, or "see the
+//! queue".
 //!
 //! | field | range in bytes | range in blocks of 4 KiB |
 //! |---|---|---|
@@ -7,8 +8,9 @@
 //! | length - 1 | bits 5 to 20 | bits 5 to 31; all set: to infinity |
 //! | start | bits 21 to 63 | bits 32 to 63 |
 //!
-//! A word of zero is `FREE`; a word with only bit 4 set is `QUEUED`. So a word holds any range of at most 64 KiB that
-//! starts in the first 8 TiB, and any range of whole blocks, also to infinity, that starts in the first 16 TiB.
+//! A word of zero is `FREE`; a word with only bit 4 set is `QUEUED`. So a word holds any range of
+//! at most 64 KiB that starts in the first 8 TiB, and any range of whole blocks, also to infinity,
+//! that starts in the first 16 TiB.
 
 use crate::range::Access;
 use crate::sync::{AtomicU64, Ordering};
@@ -71,7 +73,8 @@ pub(crate) fn of_many(access: Access, count: u32) -> Option<u64> {
     fits.then_some(word + more)
 }
 
-/// Returns the access in `word` and the number of its holders; `None` if the word is `FREE` or `QUEUED`.
+/// Returns the access in `word` and the number of its holders; `None` if the word is `FREE` or
+/// `QUEUED`.
 pub(crate) fn holders(word: u64) -> Option<(Access, u32)> {
     let (mode, count) = match word & HOLDERS {
         0 => return None,
@@ -91,8 +94,8 @@ pub(crate) fn holders(word: u64) -> Option<(Access, u32)> {
     Some((Access { range, mode }, count as u32))
 }
 
-/// Adds the one holder of `wanted` to a slot's word. Returns false if the word has another value that excludes it, or is
-/// `QUEUED`.
+/// Adds the one holder of `wanted` to a slot's word. Returns false if the word has another value
+/// that excludes it, or is `QUEUED`.
 #[inline(always)]
 pub(crate) fn try_acquire(word: &AtomicU64, wanted: u64) -> bool {
     // This synchronizes with the release that freed the word. It is sequentially consistent,
@@ -115,7 +118,8 @@ fn acquire_shared(word: &AtomicU64, wanted: u64, mut found: u64) -> bool {
     false
 }
 
-/// Returns true if the word `found` holds shared holders of exactly the range of `wanted`, and has room for one more.
+/// Returns true if the word `found` holds shared holders of exactly the range of `wanted`, and has
+/// room for one more.
 fn has_room_for(wanted: u64, found: u64) -> bool {
     is_one_of(wanted, found) && found & HOLDERS < HOLDERS
 }

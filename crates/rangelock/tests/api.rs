@@ -60,7 +60,8 @@ fn a_waiting_whole_range_blocks_later_small_ones() {
     let head = lock.exclusive(HEAD);
     let (send, granted) = mpsc::channel();
     assert!(!lock.lock_with(ByteRange::ALL, Mode::Exclusive, move |guard| send.send(guard).unwrap()));
-    // This is why a thread must not block for a second range: the holder of HEAD would wait for itself.
+    // This is why a thread must not block for a second range: the holder of HEAD would wait for
+    // itself.
     assert!(lock.try_lock(TAIL, Mode::Shared).is_none());
     drop(head);
     assert!(lock.try_lock(TAIL, Mode::Shared).is_none());

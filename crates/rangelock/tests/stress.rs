@@ -1,4 +1,5 @@
-//! Stress test: threads use an array of counters that detect two holders that should exclude each other.
+//! Stress test: threads use an array of counters that detect two holders that should exclude each
+//! other.
 #![cfg(not(shuttle))]
 
 use rangelock::{ByteRange, Mode, OwnedRangeGuard, RangeLock};
@@ -9,10 +10,11 @@ use std::thread;
 const SLOTS: u64 = 64;
 const THREADS: u64 = 6;
 const ROUNDS: u64 = 3_000;
-/// Bytes for each counter: all counters in one stripe of the lock, counters in different stripes, and so far apart that
-/// most requests are wide.
+/// Bytes for each counter: all counters in one stripe of the lock, counters in different stripes,
+/// and so far apart that most requests are wide.
 const UNITS: [u64; 4] = [1, 24 << 10, 64 << 10, 3 << 20];
-/// Weight of an exclusive holder; shared holders weigh 1. A counter below this has only shared holders.
+/// Weight of an exclusive holder; shared holders weigh 1. A counter below this has only shared
+/// holders.
 const WRITER: u64 = 1 << 32;
 
 struct Slots {
@@ -75,7 +77,8 @@ impl Random {
     }
 }
 
-/// Acquires and narrows guards in each way; sends guards of callbacks to `elsewhere`. Returns the number of callbacks.
+/// Acquires and narrows guards in each way; sends guards of callbacks to `elsewhere`. Returns the
+/// number of callbacks.
 fn work(
     seed: u64,
     lock: &Arc<RangeLock>,

@@ -17,8 +17,9 @@ const MAX_DISCARD: u64 = 1 << 30;
 
 /// An RBD image, or a part of it.
 ///
-/// Its size is fixed while it is open. librbd's cache is off. The native
-/// queue keeps requests in flight without threads. Dropping the device and its queues flushes the image and releases its lock.
+/// Its size is fixed while it is open. librbd's cache is off. The native queue keeps requests in
+/// flight without threads. Dropping the device and its queues flushes the image and releases its
+/// lock.
 #[derive(Debug)]
 pub struct RbdDevice {
     io: Arc<ImageIo>,
@@ -29,17 +30,17 @@ pub struct RbdDevice {
 }
 
 impl RbdDevice {
-    /// Opens an image, or creates it if [`DeviceOptions::create`] has a size. A writable open acquires the image's exclusive
-    /// lock.
+    /// Opens an image, or creates it if [`DeviceOptions::create`] has a size. A writable open
+    /// acquires the image's exclusive lock.
     ///
-    /// Blocks until the cluster answers. Gives up after 30 seconds if no monitor answers, or after `client_mount_timeout` of the
-    /// configuration.
+    /// Blocks until the cluster answers. Gives up after 30 seconds if no monitor answers, or after
+    /// `client_mount_timeout` of the configuration.
     ///
     /// # Errors
-    /// [`io::ErrorKind::ResourceBusy`] if another client holds the lock; `Unsupported` if librbd is not installed, or the image's configuration turns
-    /// its cache on; `NotFound` if
-    /// there is no such image; `AlreadyExists` if it is to be created and exists with fewer
-    /// bytes. Messages name the image.
+    /// [`io::ErrorKind::ResourceBusy`] if another client holds the lock; `Unsupported` if librbd is
+    /// not installed, or the image's configuration turns its cache on; `NotFound` if there is no
+    /// such image; `AlreadyExists` if it is to be created and exists with fewer bytes. Messages
+    /// name the image.
     pub fn open(url: &ImageUrl, options: &DeviceOptions) -> io::Result<Self> {
         let Opened { io, size, object_size, sharing, has_fenced } = open::open(url, options)?;
         Ok(Self { io: Arc::new(io), size, object_size, sharing, has_fenced })

@@ -1,7 +1,7 @@
 //! [`ImageUrl`]: the name of an image, read from what a user typed.
 //!
-//! `rbd:POOL[/NAMESPACE]/IMAGE[@SNAPSHOT][?conf=PATH&id=USER&keyring=PATH&reconnect=SECONDS]`. Any byte may be written as `%` and two hexadecimal
-//! digits.
+//! `rbd:POOL[/NAMESPACE]/IMAGE[@SNAPSHOT][?conf=PATH&id=USER&keyring=PATH&reconnect=SECONDS]`. Any
+//! byte may be written as `%` and two hexadecimal digits.
 
 use std::fmt;
 use std::io;

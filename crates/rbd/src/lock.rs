@@ -76,7 +76,8 @@ pub(crate) fn owner(image: &Image) -> io::Result<Option<LockOwner>> {
 
 /// Fails if the user has no right to add clients to the cluster's blocklist.
 pub(crate) fn check_fence(image: &Image) -> io::Result<()> {
-    // The monitors check the right first, and then refuse the address. The capability `profile rbd` allows addresses of this form.
+    // The monitors check the right first, and then refuse the address. The capability `profile rbd`
+    // allows addresses of this form.
     match image.blocklist("none/0", 1) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             let message = format!("the user has no right to fence clients{NEEDS_PROFILE}");
@@ -87,7 +88,8 @@ pub(crate) fn check_fence(image: &Image) -> io::Result<()> {
     }
 }
 
-/// Returns whether the holder of the lock still watches the image. A lock made by hand has no watch, and counts as alive.
+/// Returns whether the holder of the lock still watches the image. A lock made by hand has no
+/// watch, and counts as alive.
 fn is_alive(image: &Image, locker: &Locker) -> io::Result<bool> {
     let Some(watch) = locker.cookie.strip_prefix(WATCH) else { return Ok(true) };
     let watchers = image.watchers()?;

@@ -22,7 +22,8 @@ pub(crate) const SECTOR: u64 = 512;
 /// Options of librbd that this crate relies on: a flush must reach the cluster, and a broken lock
 /// must fence its client.
 const REQUIRED: [(&CStr, &str); 2] = [(CACHE, "false"), (c"rbd_blocklist_on_break_lock", "true")];
-/// Option: whether librbd has a cache for the image. The configuration of the image or its pool overrides what the client sets.
+/// Option: whether librbd has a cache for the image. The configuration of the image or its pool
+/// overrides what the client sets.
 const CACHE: &CStr = c"rbd_cache";
 /// Option: seconds for which a client stays fenced. Zero means the monitors' default of an hour.
 const FENCE: &CStr = c"rbd_blocklist_expire_seconds";
@@ -186,8 +187,8 @@ fn refuse_cache(image: &Image, url: &ImageUrl) -> io::Result<()> {
     Err(url.error(io::ErrorKind::Unsupported, message))
 }
 
-/// Acquires the lock of an image that is opened for writing. Returns what keeps other clients from writing, and whether the lock of
-/// another client was broken.
+/// Acquires the lock of an image that is opened for writing. Returns what keeps other clients from
+/// writing, and whether the lock of another client was broken.
 fn share(
     image: &Image,
     url: &ImageUrl,

@@ -1,9 +1,10 @@
 //! [`RbdQueue`]: many requests in flight on an image, completed by librbd's threads.
 //!
 //! 1. `submit` checks a request and appends it to the backlog.
-//! 2. `harvest` starts requests while fewer than `depth` are in flight. It joins writes that are neighbours in the backlog and
-//!    in one object of the image.
-//! 3. librbd's callback moves a completed request to [`Completions`], and wakes the owner if it waits.
+//! 2. `harvest` starts requests while fewer than `depth` are in flight. It joins writes that are
+//!    neighbours in the backlog and in one object of the image.
+//! 3. librbd's callback moves a completed request to [`Completions`], and wakes the owner if it
+//!    waits.
 
 use std::collections::VecDeque;
 use std::io;
@@ -49,7 +50,8 @@ impl RbdQueue {
         Self { device, io, limits, backlog, ready, completions, depth, batches: 0, in_flight: 0 }
     }
 
-    /// Checks a request and returns its length in bytes, or `None` if there is nothing to do for it.
+    /// Checks a request and returns its length in bytes, or `None` if there is nothing to do for
+    /// it.
     fn check(&self, op: &Op) -> io::Result<Option<usize>> {
         let len = op.check(&*self.device)?;
         Ok(match op {

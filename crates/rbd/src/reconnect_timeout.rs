@@ -15,7 +15,8 @@ use crate::image_url::ImageUrl;
 pub(crate) const RECONNECT: u64 = 300;
 /// Longest time in seconds that a request of an open waits.
 const OPEN: u64 = 30;
-/// Time in seconds that each request of a close waits after the cluster did not answer an earlier one.
+/// Time in seconds that each request of a close waits after the cluster did not answer an earlier
+/// one.
 const CLOSE: u64 = 1;
 /// Options: seconds to wait for OSDs and for monitors, as decimal numbers. Zero means no limit.
 const TIMEOUTS: [&CStr; 2] = [c"rados_osd_op_timeout", c"rados_mon_op_timeout"];

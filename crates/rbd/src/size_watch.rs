@@ -1,6 +1,7 @@
 //! [`SizeWatch`]: notices that the image is resized while it is open.
 //!
-//! librbd may not be called from its own notification, so a thread asks for the size. It sleeps between notifications.
+//! librbd may not be called from its own notification, so a thread asks for the size. It sleeps
+//! between notifications.
 
 use std::io;
 use std::sync::Arc;

@@ -37,7 +37,8 @@ impl StandbyError {
         }
     }
 
-    /// Returns true if the storage or another machine is the cause, so that a later attempt may succeed.
+    /// Returns true if the storage or another machine is the cause, so that a later attempt may
+    /// succeed.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
             Self::Device(_) => true,

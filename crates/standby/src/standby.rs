@@ -43,7 +43,8 @@ pub struct Standby {
 }
 
 impl Standby {
-    /// Returns a standby for the volume on the device that `name` stands for, to be opened with these options.
+    /// Returns a standby for the volume on the device that `name` stands for, to be opened with
+    /// these options.
     #[must_use]
     pub fn new(name: &OsStr, device: DeviceOptions, volume: VolumeOptions) -> Self {
         Self {

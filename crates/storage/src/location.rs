@@ -85,7 +85,8 @@ impl Location {
     }
 }
 
-/// Returns the scheme of a name that a user typed, without its colon, or `None` if the name is a path.
+/// Returns the scheme of a name that a user typed, without its colon, or `None` if the name is a
+/// path.
 pub fn scheme(typed: &OsStr) -> Option<&str> {
     // All bytes of a scheme are ASCII, so text after the first invalid byte does not matter.
     let valid = typed.as_encoded_bytes().utf8_chunks().next()?.valid();

@@ -42,12 +42,12 @@ pub fn open_device(typed: impl AsRef<OsStr>, options: &DeviceOptions) -> io::Res
     open_whole(disk, &partition_options(disk, number, options)?)
 }
 
-/// Returns options that open partition `number` of a disk when the disk is opened with them; an offset and a length in
-/// `options` are within the partition.
+/// Returns options that open partition `number` of a disk when the disk is opened with them; an
+/// offset and a length in `options` are within the partition.
 ///
 /// # Errors
-/// [`io::ErrorKind::NotFound`] without a table or a partition of this number, `InvalidData` if the table is damaged or the
-/// partition does not lie on the disk, and the errors of [`open_device`].
+/// [`io::ErrorKind::NotFound`] without a table or a partition of this number, `InvalidData` if the
+/// table is damaged or the partition does not lie on the disk, and the errors of [`open_device`].
 pub fn partition_options(
     disk: impl AsRef<OsStr>,
     number: NonZeroU32,

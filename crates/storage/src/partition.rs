@@ -45,12 +45,13 @@ pub struct Partition {
 pub struct PartitionTable {
     /// The partitions, in the order of their numbers.
     pub partitions: Vec<Partition>,
-    /// Why partitions may be missing: a table of logical partitions cannot be followed to its end. The other partitions are valid.
+    /// Why partitions may be missing: a table of logical partitions cannot be followed to its end.
+    /// The other partitions are valid.
     pub damage: Option<String>,
 }
 
-/// Splits `?partition=N` off the name of an image, or `&partition=N` off a URL with a query. Returns the name of the disk, and the
-/// number if there is one.
+/// Splits `?partition=N` off the name of an image, or `&partition=N` off a URL with a query.
+/// Returns the name of the disk, and the number if there is one.
 ///
 /// ```
 /// use parext4_storage::split_partition;
@@ -214,7 +215,8 @@ mod tests {
         }
     }
 
-    /// Bytes of any value lead to errors, or to partitions that are refused if they do not lie on the disk.
+    /// Bytes of any value lead to errors, or to partitions that are refused if they do not lie on
+    /// the disk.
     #[test]
     fn any_table_is_read_or_refused() {
         let mut state = 1_u64;

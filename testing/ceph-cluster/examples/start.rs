@@ -1,5 +1,5 @@
-//! Starts a cluster, prints the path of its configuration, and ends it when the input ends. With `--stock`, the cluster keeps objects in
-//! a file, and acts as soon as Ceph's defaults say.
+//! Starts a cluster, prints the path of its configuration, and ends it when the input ends. With
+//! `--stock`, the cluster keeps objects in a file, and acts as soon as Ceph's defaults say.
 
 use std::io::Read;
 

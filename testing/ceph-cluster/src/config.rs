@@ -22,8 +22,8 @@ pub enum Store {
 /// How soon daemons and clients act.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pace {
-    /// Sooner than by default, for short tests: the monitor decides 20 times a second, and one report of a neighbour is enough to
-    /// take an OSD for dead.
+    /// Sooner than by default, for short tests: the monitor decides 20 times a second, and one
+    /// report of a neighbour is enough to take an OSD for dead.
     #[default]
     Quick,
     /// By the defaults of Ceph: the monitor decides once a second.
@@ -31,13 +31,15 @@ pub enum Pace {
 }
 
 impl Pace {
-    /// Returns the lines of the configuration of all programs, and of the monitor. `watch` is the time of a watch, in seconds.
+    /// Returns the lines of the configuration of all programs, and of the monitor. `watch` is the
+    /// time of a watch, in seconds.
     fn text(self, watch: u32) -> (String, &'static str) {
         if self == Self::Stock {
             return (String::new(), "");
         }
-        // Clients ask the OSDs for signs of life at every tick, which must be shorter than the time of a watch.
-        // A client that meets an OSD while it restarts asks for the map of OSDs only after the time of `objecter timeout`.
+        // Clients ask the OSDs for signs of life at every tick, which must be shorter than the time
+        // of a watch. A client that meets an OSD while it restarts asks for the map of OSDs only
+        // after the time of `objecter timeout`.
         let (tick, laggy) = if watch < 15 { (1, 2) } else { (5, 10) };
         let clients = format!("objecter tick interval = {tick}\nobjecter timeout = {laggy}\n");
         let monitor =
@@ -53,7 +55,8 @@ pub struct Options {
     pub store: Store,
     /// Number of OSDs, each of which keeps a copy of every object.
     pub osds: u32,
-    /// Time in seconds after which a client that is not heard from no longer counts as alive. Ceph's default is 30.
+    /// Time in seconds after which a client that is not heard from no longer counts as alive.
+    /// Ceph's default is 30.
     pub watch_seconds: u32,
     /// How soon daemons and clients act.
     pub pace: Pace,
@@ -72,7 +75,8 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    /// Finds two free ports. Another process may take them before the monitor does; the caller then tries again.
+    /// Finds two free ports. Another process may take them before the monitor does; the caller then
+    /// tries again.
     pub(crate) fn find() -> Result<Self> {
         let listeners = [TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?];
         let [v2, v1] =
@@ -132,7 +136,8 @@ pub(crate) fn text(dir: &Path, fsid: Uuid, ports: &Ports, options: &Options) -> 
     )
 }
 
-/// Returns the arguments by which `ceph-authtool` makes the key of each user, with its capabilities.
+/// Returns the arguments by which `ceph-authtool` makes the key of each user, with its
+/// capabilities.
 pub(crate) fn users(osds: u32) -> Vec<(String, Vec<&'static str>)> {
     let all = "allow *";
     let mut users = vec![

@@ -1,8 +1,9 @@
 //! [`Guard`]: a shell that is the parent of all daemons of a cluster, and ends them when this process ends.
 //!
-//! The shell reads commands from a pipe and runs each in the background. The pipe closes when [`Guard`] is dropped, or when this
-//! process is killed. Then the shell kills them by their ids, waits for them, and removes the directory of the cluster.
-//! Only a parent can do that safely: until it has waited for a child, no other process gets the child's id.
+//! The shell reads commands from a pipe and runs each in the background. The pipe closes when
+//! [`Guard`] is dropped, or when this process is killed. Then the shell kills them by their ids,
+//! waits for them, and removes the directory of the cluster. Only a parent can do that safely:
+//! until it has waited for a child, no other process gets the child's id.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -11,8 +12,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Lines are `NAME COMMAND...`; the shell answers each with the id of the process. `$1` is the directory. Signals of the terminal
-/// reach the shell too, which ignores them: it ends with the process that started it.
+/// Lines are `NAME COMMAND...`; the shell answers each with the id of the process. `$1` is the
+/// directory. Signals of the terminal reach the shell too, which ignores them: it ends with the
+/// process that started it.
 const SCRIPT: &str = r#"
 trap '' INT TERM HUP QUIT
 while read -r name command; do
@@ -53,7 +55,8 @@ impl Guard {
         Ok(Self { shell, commands, ids })
     }
 
-    /// Starts a daemon. `command` has no quotes: the shell splits it at spaces. Its output goes to `NAME.out`.
+    /// Starts a daemon. `command` has no quotes: the shell splits it at spaces. Its output goes to
+    /// `NAME.out`.
     pub(crate) fn spawn(&mut self, name: &str, command: &str) -> Result<Daemon> {
         let commands = self.commands.as_mut().context("the guard is open")?;
         writeln!(commands, "{name} {command}").context("the shell has ended")?;

@@ -1,7 +1,9 @@
-//! A Ceph cluster on this machine: one monitor and one or two OSDs, on 127.0.0.1 and in a temporary directory.
+//! A Ceph cluster on this machine: one monitor and one or two OSDs, on 127.0.0.1 and in a temporary
+//! directory.
 //!
-//! [`Cluster::start`] takes about 6 seconds. The cluster ends when it is dropped, and also when the process that started it
-//! ends in any other way. It requires the Debian packages `ceph-mon`, `ceph-osd` and `ceph-common`.
+//! [`Cluster::start`] takes about 6 seconds. The cluster ends when it is dropped, and also when the
+//! process that started it ends in any other way. It requires the Debian packages `ceph-mon`,
+//! `ceph-osd` and `ceph-common`.
 
 #![forbid(unsafe_code)]
 

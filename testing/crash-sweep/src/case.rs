@@ -81,7 +81,8 @@ impl Case {
         steps.iter().all(|(op, _)| self.kind.supports(op)).then_some(steps)
     }
 
-    /// Returns the number of commits before the steps. With about 170 the log is half full, and with 340 it begins again.
+    /// Returns the number of commits before the steps. With about 170 the log is half full, and
+    /// with 340 it begins again.
     pub fn commits(&self) -> u64 {
         if self.work == Work::Long { Rng::new(self.number, 7).below(400) } else { 0 }
     }

@@ -10,7 +10,8 @@ pub trait Experiment {
     /// Returns the recording.
     fn recording(&self) -> &Recording;
 
-    /// Returns the event at which the part begins that differs from other recordings over the same volume.
+    /// Returns the event at which the part begins that differs from other recordings over the same
+    /// volume.
     fn first(&self) -> usize;
 
     /// Checks the tree that was found after a crash.

@@ -112,7 +112,8 @@ impl Failure {
         Self { case, look, cut: Some(cut), steps, error, images, events }
     }
 
-    /// Writes the volume before and after the crash, and what was recorded, to a folder below `dir`.
+    /// Writes the volume before and after the crash, and what was recorded, to a folder below
+    /// `dir`.
     ///
     /// # Errors
     /// The folder cannot be written.

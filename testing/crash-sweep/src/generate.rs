@@ -1,4 +1,5 @@
-//! Sequences in the manner of ACE: every operation over two directories with two files each, with every persistence.
+//! Sequences in the manner of ACE: every operation over two directories with two files each, with
+//! every persistence.
 
 use std::sync::LazyLock;
 
@@ -8,12 +9,14 @@ use testkit::rng::Rng;
 use crate::op::{FILE_BYTES, Op, PERSISTS, PIECE, Persist, Step, UNTIMED, Way};
 use crate::tree::{COMMON, Tree, byte};
 
-/// Offsets of writes: at the start, overlapping it, in the middle, and over the end of a file of [`FILE_BYTES`].
+/// Offsets of writes: at the start, overlapping it, in the middle, and over the end of a file of
+/// [`FILE_BYTES`].
 const OFFSETS: [u64; 4] = [0, PIECE / 2, 2 * PIECE, FILE_BYTES - PIECE / 2];
 /// An offset inside a sector, for buffered writes.
 const UNALIGNED: u64 = 700;
 
-/// The operations. `/a/1` and `/b/1` exist with data, `/b` also has `2`, which is short; `/a/2` is free.
+/// The operations. `/a/1` and `/b/1` exist with data, `/b` also has `2`, which is short; `/a/2` is
+/// free.
 static OPERATIONS: LazyLock<Vec<Op>> = LazyLock::new(operations);
 
 fn operations() -> Vec<Op> {
@@ -74,8 +77,8 @@ const IN_COMMON: [Op; 9] = [
     Op::Write("/s/1", 0, Way::Buffered),
 ];
 
-/// Returns the kinds of persistence of the sequences of `length` steps that are all tried. A timed commit takes milliseconds, so
-/// longer sequences have none.
+/// Returns the kinds of persistence of the sequences of `length` steps that are all tried. A timed
+/// commit takes milliseconds, so longer sequences have none.
 fn persists(length: u32) -> &'static [Persist] {
     if length == 1 { &PERSISTS } else { UNTIMED }
 }
@@ -85,7 +88,8 @@ pub fn count(length: u32) -> u64 {
     ((OPERATIONS.len() * persists(length).len()) as u64).pow(length)
 }
 
-/// Returns sequence `index` of all sequences of `length` steps; `None` if one of its operations would fail.
+/// Returns sequence `index` of all sequences of `length` steps; `None` if one of its operations
+/// would fail.
 pub fn sequence(length: u32, mut index: u64) -> Option<Vec<Step>> {
     let mut choose = |len: usize| {
         let chosen = index % len as u64;

@@ -1,9 +1,10 @@
-//! A history of threads, recorded: each has a tree of its own and names of its own in one directory, and all of them change the files of
-//! `shared`.
+//! A history of threads, recorded: each has a tree of its own and names of its own in one
+//! directory, and all of them change the files of `shared`.
 //!
-//! The seed determines what each thread does, and the system how the threads interleave. Besides the promises of each thread's
-//! calls, a sync or a commit by one thread is certain to include what the other threads had done before, and operations on
-//! names are found in their order across threads: if one is found, so is each that returned before it began.
+//! The seed determines what each thread does, and the system how the threads interleave. Besides
+//! the promises of each thread's calls, a sync or a commit by one thread is certain to include what
+//! the other threads had done before, and operations on names are found in their order across
+//! threads: if one is found, so is each that returned before it began.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -91,12 +92,14 @@ impl Start {
         Self { trees: (0..count).map(Tree::initial_with_common).collect(), generation: 0 }
     }
 
-    /// Returns the trees of the first `count` threads in the tree of a volume. `generation` is the number of histories before.
+    /// Returns the trees of the first `count` threads in the tree of a volume. `generation` is the
+    /// number of histories before.
     pub fn found(tree: &Tree, count: usize, generation: u64) -> Self {
         Self { trees: roots().iter().take(count).map(|root| tree.below(root)).collect(), generation }
     }
 
-    /// Returns the number that chooses the bytes of a thread. Two generations in a row use different bytes.
+    /// Returns the number that chooses the bytes of a thread. Two generations in a row use
+    /// different bytes.
     fn writer(&self, thread: u8) -> u8 {
         let count = self.trees.len() as u64;
         let writer = (u64::from(thread) + self.generation * count) % u64::from(MAX_THREADS);
@@ -116,7 +119,8 @@ pub struct Threads {
 pub type Work<'a> = Box<dyn FnOnce() -> Result<(), String> + Send + 'a>;
 
 impl Threads {
-    /// Returns threads with random steps. `recorder` records the writes of their volume, which commits by a timer if `is_timed`.
+    /// Returns threads with random steps. `recorder` records the writes of their volume, which
+    /// commits by a timer if `is_timed`.
     pub fn plan(kind: &Kind, start: &Start, recorder: &Arc<Recorder>, is_timed: bool, rng: &mut Rng) -> Self {
         let thread = |(number, tree): (u8, &Tree)| {
             let len = usize::try_from(1 + rng.below(STEPS)).expect("few steps");
@@ -139,7 +143,8 @@ impl Threads {
         Self { threads, clock, shared }
     }
 
-    /// Returns the work of each thread on `volume`. Each calls `pause` before each change and each step.
+    /// Returns the work of each thread on `volume`. Each calls `pause` before each change and each
+    /// step.
     pub fn work<'a>(
         &'a mut self,
         volume: &'a Volume,
@@ -165,7 +170,8 @@ impl Threads {
         Ok(recorder.events())
     }
 
-    /// Returns the history. The threads began after `first` events; if the volume was closed, it was after `closed` events.
+    /// Returns the history. The threads began after `first` events; if the volume was closed, it
+    /// was after `closed` events.
     pub fn into_history(self, recording: Recording, first: usize, closed: Option<usize>) -> History {
         History { recording, threads: self.threads, shared: self.shared, first, closed }
     }
@@ -236,7 +242,8 @@ impl History {
                     durable.names = durable.names.max(before)
                 }
                 _ if other == number => {
-                    // Steps of one thread follow each other, so the step before the call is the last one.
+                    // Steps of one thread follow each other, so the step before the call is the
+                    // last one.
                     durable.merge(&thread.oracle.persisted(before - 1, persist));
                 }
                 _ => {}
@@ -245,7 +252,8 @@ impl History {
         durable
     }
 
-    /// Returns the steps whose persistence returned before event `latest`, with the number of their thread.
+    /// Returns the steps whose persistence returned before event `latest`, with the number of their
+    /// thread.
     fn persisted_by(&self, latest: usize) -> impl Iterator<Item = (usize, Ran, Step)> {
         self.threads.iter().enumerate().flat_map(move |(number, thread)| {
             let steps = thread.ran.iter().zip(&thread.plan.steps);
@@ -255,8 +263,8 @@ impl History {
         })
     }
 
-    /// Checks that operations on names are found in their order. `found` has the first and the last point that each thread's names
-    /// may be of.
+    /// Checks that operations on names are found in their order. `found` has the first and the last
+    /// point that each thread's names may be of.
     fn check_order(&self, found: &[(usize, usize)]) -> Result<(), String> {
         for (later, &(least, _)) in self.threads.iter().zip(found) {
             let Some(last) = least.checked_sub(1) else { continue };

@@ -73,7 +73,8 @@ impl Kind {
         Shape { identity: Some(identity), ..self.shape }
     }
 
-    /// Makes a volume with a tree for each root. `mib` is its size; 0 for the size that suits one tree.
+    /// Makes a volume with a tree for each root. `mib` is its size; 0 for the size that suits one
+    /// tree.
     ///
     /// # Panics
     /// If the volume cannot be made.

@@ -1,5 +1,6 @@
-//! Power cuts during short sequences of operations and histories of threads: every state that one can leave is recovered and
-//! checked. `cargo xtask crash` runs the sweep; docs/testing.md describes it. No program for users uses this crate.
+//! Power cuts during short sequences of operations and histories of threads: every state that one
+//! can leave is recovered and checked. `cargo xtask crash` runs the sweep; docs/testing.md
+//! describes it. No program for users uses this crate.
 //!
 //! | module | contents |
 //! |---|---|

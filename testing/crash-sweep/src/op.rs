@@ -71,14 +71,15 @@ pub enum Persist {
     None,
     /// Sync of the directory of the file or directory that the operation changed.
     Parent,
-    /// A wait, without a sync, until a commit by the volume's timer has become durable that began after the operation.
+    /// A wait, without a sync, until a commit by the volume's timer has become durable that began
+    /// after the operation.
     Timed,
     /// The journal is emptied; its blocks keep their contents, or are discarded or zeroed.
     Empty(EmptiedLog),
 }
 
-/// The kinds of persistence of the sequences of one step that are all tried. Random sequences also sync the directory and empty the
-/// journal.
+/// The kinds of persistence of the sequences of one step that are all tried. Random sequences also
+/// sync the directory and empty the journal.
 pub const PERSISTS: [Persist; 7] = [
     Persist::All,
     Persist::Data,
@@ -130,7 +131,8 @@ impl Op {
         matches!(self, Self::Write(_, _, Way::Synced) | Self::Append(_, Way::Synced))
     }
 
-    /// Returns offset and length of the range of the file, which has `size` bytes after the operation, that a sync of the range is for.
+    /// Returns offset and length of the range of the file, which has `size` bytes after the
+    /// operation, that a sync of the range is for.
     pub fn range(&self, size: u64) -> (u64, u64) {
         match *self {
             Self::Write(_, offset, _) | Self::Zero(_, offset, _) | Self::Punch(_, offset) => (offset, PIECE),

@@ -10,11 +10,12 @@
 //! | a commit without write-back, a timed commit, an emptied journal | a point not before the commit; no data |
 //! | rename over a file, exchange | if the point is not before the rename, the data that the renamed file had at the rename, or later |
 //!
-//! Data is checked byte by byte: each byte is one that the file had at that offset at a time since it was durable. So a byte that
-//! was never written to the file fails. Zeros are also found where the file had zeros or no byte since then, because delayed
-//! allocation commits a size before the data below it, and because a truncation, a punch or a zeroing zeroes the edges of its range
-//! before it is durable. A write over blocks that a collapse or an insertion has moved may be found where they were, if the crash
-//! loses the move. "Known limits" in docs/design.md has both.
+//! Data is checked byte by byte: each byte is one that the file had at that offset at a time since
+//! it was durable. So a byte that was never written to the file fails. Zeros are also found where
+//! the file had zeros or no byte since then, because delayed allocation commits a size before the
+//! data below it, and because a truncation, a punch or a zeroing zeroes the edges of its range
+//! before it is durable. A write over blocks that a collapse or an insertion has moved may be found
+//! where they were, if the crash loses the move. "Known limits" in docs/design.md has both.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -129,7 +130,8 @@ impl Oracle {
         Durable { names: point, data: files.map(|key| (key, point)).collect(), ranges: Vec::new() }
     }
 
-    /// Returns the last point at which an operation named the inode at `path`, or with `attributes` changed it.
+    /// Returns the last point at which an operation named the inode at `path`, or with `attributes`
+    /// changed it.
     fn last_change(&self, path: &str, now: usize, attributes: bool) -> usize {
         let entry = self.trees[now].names.get(path);
         let same = |point: usize| match (self.trees[point].names.get(path), entry) {
@@ -148,8 +150,8 @@ impl Oracle {
             .unwrap_or(0)
     }
 
-    /// Checks what was found after a crash: names and attributes of a point from `durable` to `begun`, and the contents of files.
-    /// Returns the points that it may be.
+    /// Checks what was found after a crash: names and attributes of a point from `durable` to
+    /// `begun`, and the contents of files. Returns the points that it may be.
     ///
     /// # Errors
     /// What is missing, or should not be there.
@@ -197,7 +199,8 @@ impl Oracle {
         (point..begun).filter(moves).count()
     }
 
-    /// Returns the point since which the data of a file may be found, if names are found as at `point`.
+    /// Returns the point since which the data of a file may be found, if names are found as at
+    /// `point`.
     fn since(&self, key: usize, point: usize, durable: &Durable) -> usize {
         let synced = durable.data.get(&key).copied().unwrap_or(0);
         let replaces = |nth: &usize| match self.ops[*nth] {
@@ -229,7 +232,8 @@ impl Oracle {
         let (mut least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
         for range in ranges {
             let [offset, end] = [range.offset, range.end].map(|at| usize::try_from(at).expect("small"));
-            // Data is not zero. A hole before data that is not synced need not be covered by the size.
+            // Data is not zero. A hole before data that is not synced need not be covered by the
+            // size.
             let data_end = |bytes: &Vec<u8>| {
                 let synced = bytes.get(offset..end.min(bytes.len())).unwrap_or_default();
                 synced.iter().rposition(|&byte| byte != 0).map_or(0, |last| offset + last + 1)
@@ -252,7 +256,8 @@ impl Oracle {
     }
 }
 
-/// Returns the offsets at which a byte may have been before `moves` collapses and insertions, which move no byte before [`MOVED`].
+/// Returns the offsets at which a byte may have been before `moves` collapses and insertions, which
+/// move no byte before [`MOVED`].
 fn origins(at: usize, moves: usize) -> impl Iterator<Item = usize> {
     let moves = if at < MOVED { 0 } else { moves };
     let lower = move |nth: usize| at.checked_sub(nth * MOVED).filter(|&from| nth == 0 || from >= MOVED);
@@ -346,7 +351,8 @@ mod tests {
         assert!(oracle.check(&found, &Durable::default(), 3).is_err());
     }
 
-    /// Returns true if the oracle accepts the tree after all steps with byte `at` of `path` as it was before them.
+    /// Returns true if the oracle accepts the tree after all steps with byte `at` of `path` as it
+    /// was before them.
     fn accepts_old(steps: &[Step], durable: usize, path: &str, at: usize) -> bool {
         let oracle = Oracle::new(0, steps);
         let mut found = oracle.trees[steps.len()].clone();

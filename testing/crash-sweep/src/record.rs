@@ -11,7 +11,8 @@ use testkit::cut::{Cut, Kept};
 use testkit::rng::Rng;
 use testkit::sector::SECTOR;
 
-/// A recording device. Its queue performs each request at once in the thread that submits it, or by threads of the queue.
+/// A recording device. Its queue performs each request at once in the thread that submits it, or by
+/// threads of the queue.
 #[derive(Debug)]
 pub struct Recorder {
     device: RecordingDevice,
@@ -67,7 +68,8 @@ pub struct Recording {
 pub enum Density {
     /// All subsets of up to 4 writes, and a dozen samples of more, each whole and torn.
     All,
-    /// At most this number of states: half of them at a flush, without later writes, if there are as many.
+    /// At most this number of states: half of them at a flush, without later writes, if there are
+    /// as many.
     Sample(usize),
 }
 

@@ -15,8 +15,8 @@ const STATES: usize = 6;
 /// How often a recovery that was cut off is cut off again.
 const DEPTH: u32 = 2;
 
-/// Recovers a state, uses the volume and closes it, and checks states of crashes in between. `tree` is what the recovery finds.
-/// Returns the number of states.
+/// Recovers a state, uses the volume and closes it, and checks states of crashes in between. `tree`
+/// is what the recovery finds. Returns the number of states.
 ///
 /// # Errors
 /// What is wrong with a state.

@@ -18,8 +18,9 @@ use crate::found::COMMIT_FILE;
 use crate::op::{Op, PIECE, Persist, SHORT, Way};
 use crate::tree::{LINK_TARGET, mode_of, path_on_volume};
 
-/// The time between two reads of the number of commits while a timed commit is awaited, and the number of reads after which the wait
-/// fails. In a simulation time is skipped, and a request may take ten minutes.
+/// The time between two reads of the number of commits while a timed commit is awaited, and the
+/// number of reads after which the wait fails. In a simulation time is skipped, and a request may
+/// take ten minutes.
 #[cfg(not(shuttle))]
 const POLL: Duration = Duration::from_micros(200);
 #[cfg(not(shuttle))]
@@ -197,8 +198,8 @@ fn change(volume: &Volume) -> Result<InodeRef> {
     Ok(node)
 }
 
-/// Waits, without a sync, until all changes of names and attributes before the call are in a durable commit. The first of two commits may
-/// have begun before the call.
+/// Waits, without a sync, until all changes of names and attributes before the call are in a
+/// durable commit. The first of two commits may have begun before the call.
 fn await_commits(volume: &Volume) -> Result<()> {
     for _ in 0..2 {
         let before = volume.commits();

@@ -1,5 +1,6 @@
-//! Three files that all threads of a history change: one grows by appends; one is preallocated, and each thread writes, punches and zeroes
-//! regions of its own; and of one, some threads collapse, insert and truncate parts while other threads write and append.
+//! Three files that all threads of a history change: one grows by appends; one is preallocated, and
+//! each thread writes, punches and zeroes regions of its own; and of one, some threads collapse,
+//! insert and truncate parts while other threads write and append.
 
 mod moved;
 
@@ -60,7 +61,8 @@ pub struct SectorRange {
 }
 
 impl Change {
-    /// Returns a random change by a thread. Files without extents have no zeros, collapses and insertions.
+    /// Returns a random change by a thread. Files without extents have no zeros, collapses and
+    /// insertions.
     pub fn random(rng: &mut Rng, thread: u8, has_extents: bool) -> Self {
         let way = [Way::Buffered, Way::Direct, Way::Queued][usize::try_from(rng.below(3)).expect("few")];
         let region = u64::from(thread) * REGIONS + rng.below(REGIONS);
@@ -175,7 +177,8 @@ pub fn make_again(volume: &Volume, has_extents: bool) -> Result<()> {
 }
 
 impl Shared {
-    /// Returns the log of a history that begins. Writes of each generation of histories of one volume have numbers of their own.
+    /// Returns the log of a history that begins. Writes of each generation of histories of one
+    /// volume have numbers of their own.
     pub fn new(clock: Arc<Clock>, recorder: Arc<Recorder>, generation: u64) -> Self {
         Self { clock, recorder, sequence: generation << 16, log: Mutex::default() }
     }

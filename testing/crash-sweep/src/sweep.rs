@@ -229,7 +229,8 @@ impl Sweep {
         Some((phase, self.case(phase, nth)))
     }
 
-    /// Returns case `nth` of a phase. Sequences that are all tried come in an order that the seed chooses.
+    /// Returns case `nth` of a phase. Sequences that are all tried come in an order that the seed
+    /// chooses.
     fn case(&self, phase: &Phase, nth: u64) -> Case {
         let seed = self.extent.seed;
         let kinds = KINDS.len() as u64;

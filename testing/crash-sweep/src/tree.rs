@@ -49,14 +49,16 @@ pub struct Tree {
     pub files: Vec<Vec<u8>>,
 }
 
-/// The directory in which all threads have names, in the trees of threads. Thread 3's name `/s/1` is `/s/t3-1` on the volume.
+/// The directory in which all threads have names, in the trees of threads. Thread 3's name `/s/1`
+/// is `/s/t3-1` on the volume.
 pub const COMMON: &str = "/s";
 /// The most threads that have a tree each. No two write the same byte.
 pub const MAX_THREADS: u8 = 8;
 /// The most operations on a tree. No two write the same byte.
 pub const MAX_STEPS: usize = 16;
 
-/// Returns the byte that operation `nth` of a thread writes. It is not that of the stale bytes on the device.
+/// Returns the byte that operation `nth` of a thread writes. It is not that of the stale bytes on
+/// the device.
 pub const fn byte(thread: u8, nth: u8) -> u8 {
     0x10 + thread * 0x10 + nth
 }
@@ -140,7 +142,8 @@ impl Tree {
         }
     }
 
-    /// Returns the tree of the thread whose directory is `root`, by the paths below it, with the thread's names in [`COMMON`].
+    /// Returns the tree of the thread whose directory is `root`, by the paths below it, with the
+    /// thread's names in [`COMMON`].
     #[must_use]
     pub fn below(&self, root: &str) -> Self {
         let mut below = Self::default();
@@ -213,7 +216,8 @@ impl Tree {
         self.names.iter().filter(is_child).map(|(name, entry)| (name.as_str(), &entry.kind)).collect()
     }
 
-    /// Returns true if names, kinds and attributes are as they were found, and names of one file are of one file.
+    /// Returns true if names, kinds and attributes are as they were found, and names of one file
+    /// are of one file.
     pub fn has_names_of(&self, found: &Self) -> bool {
         let mut keys = BTreeMap::new();
         self.names.len() == found.names.len()
@@ -272,7 +276,8 @@ impl Tree {
     }
 }
 
-/// Returns the path on the volume of `path` of the thread whose directory is `root`; the empty path is the directory itself.
+/// Returns the path on the volume of `path` of the thread whose directory is `root`; the empty path
+/// is the directory itself.
 pub fn path_on_volume(root: &str, path: &str) -> String {
     match path.strip_prefix(COMMON) {
         Some("") => COMMON.to_owned(),

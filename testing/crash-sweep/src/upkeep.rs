@@ -1,5 +1,5 @@
-//! Work on a whole volume, recorded: making a volume over an old one, and deleting orphans. A crash leaves one of two trees, or
-//! while a volume is made none.
+//! Work on a whole volume, recorded: making a volume over an old one, and deleting orphans. A crash
+//! leaves one of two trees, or while a volume is made none.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Checks one state that a crash left: it is recovered, compared, used, closed and checked; by this project, and for a sample of
-//! the states by e2fsck and the kernel.
+//! Checks one state that a crash left: it is recovered, compared, used, closed and checked; by this
+//! project, and for a sample of the states by e2fsck and the kernel.
 
 use std::sync::Arc;
 
@@ -24,8 +24,9 @@ pub struct Peers {
 /// Bytes past the end of a file that must read as zeros when the file grows over them.
 const PAST_THE_END: usize = 4096;
 
-/// Recovers a state and checks it. Returns the tree that it has, and the peers that have recovered it and found the same tree. A peer that
-/// is not installed, or that is known not to recover such a state, is not one of them.
+/// Recovers a state and checks it. Returns the tree that it has, and the peers that have recovered
+/// it and found the same tree. A peer that is not installed, or that is known not to recover such a
+/// state, is not one of them.
 ///
 /// # Errors
 /// What is wrong.
@@ -52,7 +53,8 @@ pub fn verify(
     Ok((tree, peers))
 }
 
-/// Returns true if e2fsck has recovered `crashed`. It also checks what this project made of it, `used`.
+/// Returns true if e2fsck has recovered `crashed`. It also checks what this project made of it,
+/// `used`.
 fn compare_with_e2fsck(tree: &Tree, crashed: &MemDevice, used: &MemDevice) -> Result<bool, String> {
     if let Some((status, text)) = e2fsck(used, "-fn")
         && status != Some(0)
@@ -63,7 +65,8 @@ fn compare_with_e2fsck(tree: &Tree, crashed: &MemDevice, used: &MemDevice) -> Re
     repaired.map_or(Ok(false), |repaired| compare(tree, repaired, "e2fsck").map(|()| true))
 }
 
-/// Returns true if the kernel has recovered `crashed`. If it does not mount it, it must not mount what this project made of it, `used`.
+/// Returns true if the kernel has recovered `crashed`. If it does not mount it, it must not mount
+/// what this project made of it, `used`.
 fn compare_with_kernel(tree: &Tree, crashed: &MemDevice, used: &MemDevice) -> Result<bool, String> {
     let is_mounted = |image: &Image| image.with_kernel_options("", |_| ()).is_some();
     let copy = Image::of(crashed);

@@ -41,7 +41,8 @@ pub fn pattern(seed: u8, len: usize) -> AlignedBuf {
     buf
 }
 
-/// Checks that a device refuses requests that are not aligned or not inside it, and accepts empty ones.
+/// Checks that a device refuses requests that are not aligned or not inside it, and accepts empty
+/// ones.
 pub fn refuses_bad_requests(device: &dyn Device) {
     let sector = device.sector_size() as usize;
     let kind = |result: io::Result<_>| result.map(|_| ()).unwrap_err().kind();

@@ -1,4 +1,5 @@
-//! Shared parts of the tests of devices. They need nothing of the engine, so the tests of the device crate are built without it.
+//! Shared parts of the tests of devices. They need nothing of the engine, so the tests of the
+//! device crate are built without it.
 //!
 //! | module | contents |
 //! |---|---|

@@ -10,8 +10,8 @@ use std::thread::JoinHandle;
 
 use parext4_device::{Device, Done, MemDevice, Queue, QueueWaker, Request, forward_device};
 
-/// A device in memory whose queues each have a connection: a thread that performs the requests that have arrived
-/// newest first, so that they complete out of order.
+/// A device in memory whose queues each have a connection: a thread that performs the requests that
+/// have arrived newest first, so that they complete out of order.
 #[derive(Debug)]
 pub struct RemoteDevice {
     memory: Arc<MemDevice>,

@@ -1,11 +1,13 @@
 //! Tests that cannot run, or only in part, and the reasons.
 //!
-//! `PAREXT4_SKIPPED` names a file to which each reason is appended as a line `TEST: WHY`, for the summary of `cargo xtask test`.
+//! `PAREXT4_SKIPPED` names a file to which each reason is appended as a line `TEST: WHY`, for the
+//! summary of `cargo xtask test`.
 
 use std::fs::File;
 use std::io::Write;
 
-/// Prints what was not tested because the machine is not set up for it: a program is missing, there is no root or no loop device.
+/// Prints what was not tested because the machine is not set up for it: a program is missing, there
+/// is no root or no loop device.
 ///
 /// # Panics
 /// Under continuous integration, where a machine must be set up for all tests.
@@ -15,7 +17,8 @@ pub fn skipped(why: &str) {
     skip_allowed(why);
 }
 
-/// Prints what was not tested because this kernel or file system does not have it, which no set-up changes.
+/// Prints what was not tested because this kernel or file system does not have it, which no set-up
+/// changes.
 pub fn skip_allowed(why: &str) {
     eprintln!("SKIPPED: {why}");
     let Some(path) = std::env::var_os("PAREXT4_SKIPPED") else { return };

@@ -27,7 +27,8 @@ pub enum Then {
     Nothing,
     /// A request for debugfs.
     Debugfs(&'static str),
-    /// Meta groups begin after the first block of descriptors, and resize2fs grows the volume to this many MiB.
+    /// Meta groups begin after the first block of descriptors, and resize2fs grows the volume to
+    /// this many MiB.
     Grow(u64),
 }
 
@@ -84,8 +85,8 @@ impl Kind {
         words.iter().any(|word| self.mke2fs.contains(word))
     }
 
-    /// Returns the commands that make an image of this kind in the sparse file `path`, whose size is that of the kind. With `tree`, the
-    /// image gets the files of that directory.
+    /// Returns the commands that make an image of this kind in the sparse file `path`, whose size
+    /// is that of the kind. With `tree`, the image gets the files of that directory.
     pub fn commands(&self, path: &Path, tree: Option<&Path>) -> Vec<Command> {
         let path = path.display().to_string();
         let mut mke2fs = words("-q -F");

@@ -1,6 +1,6 @@
-//! The kinds of ext4 images that tests and campaigns are run over: each feature of mke2fs alone, and combinations of features in
-//! which each pair of them occurs. It makes no images itself: callers run the [commands](Kind::commands) of a kind. No program
-//! uses this crate.
+//! The kinds of ext4 images that tests and campaigns are run over: each feature of mke2fs alone,
+//! and combinations of features in which each pair of them occurs. It makes no images itself:
+//! callers run the [commands](Kind::commands) of a kind. No program uses this crate.
 //!
 //! | module | contents |
 //! |---|---|

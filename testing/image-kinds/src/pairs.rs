@@ -1,8 +1,10 @@
-//! Combinations of features. Each pair of levels of two different aspects that mke2fs accepts together occurs in one of them.
+//! Combinations of features. Each pair of levels of two different aspects that mke2fs accepts
+//! together occurs in one of them.
 
 use crate::kind::Kind;
 
-/// An aspect of the format, and the levels that it can have, as arguments of mke2fs: features, which follow `-O`, and further arguments.
+/// An aspect of the format, and the levels that it can have, as arguments of mke2fs: features,
+/// which follow `-O`, and further arguments.
 type Aspect = &'static [Level];
 
 /// Features, and further arguments.
@@ -58,7 +60,8 @@ const ATTEMPTS: usize = 40;
 /// A level: the index of its aspect, and its own there.
 type Choice = (usize, usize);
 
-/// Returns combinations of features in which each pair of levels occurs. The order of choices is determined by `seed`.
+/// Returns combinations of features in which each pair of levels occurs. The order of choices is
+/// determined by `seed`.
 pub fn combinations(seed: u64) -> Vec<Kind> {
     let mut numbers = Numbers(seed);
     let mut missing = pairs();
@@ -97,7 +100,8 @@ fn is_refused(one: Choice, other: Choice) -> bool {
     REFUSED.iter().any(|(a, b)| (has(one, a) && has(other, b)) || (has(one, b) && has(other, a)))
 }
 
-/// Returns a random row with a pair: by aspect, the index of a level. No two levels of it are refused.
+/// Returns a random row with a pair: by aspect, the index of a level. No two levels of it are
+/// refused.
 fn row(pair: (Choice, Choice), numbers: &mut Numbers) -> Vec<usize> {
     loop {
         let mut row: Vec<Choice> = ASPECTS

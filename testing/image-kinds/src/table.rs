@@ -1,4 +1,5 @@
-//! The table of kinds. A new feature needs one line here, and a level in `pairs` if it can be combined.
+//! The table of kinds. A new feature needs one line here, and a level in `pairs` if it can be
+//! combined.
 
 use crate::kind::{Kind, Then};
 

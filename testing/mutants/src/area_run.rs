@@ -1,4 +1,5 @@
-//! The run of one area: its tests without a mutant, its mutants, its figures, and the files that it leaves for the next run.
+//! The run of one area: its tests without a mutant, its mutants, its figures, and the files that it
+//! leaves for the next run.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -46,7 +47,8 @@ pub struct AreaRun<'a> {
 }
 
 impl AreaRun<'_> {
-    /// Runs the selected ones of the area's `mutants`. Returns true if enough of them are caught or argued.
+    /// Runs the selected ones of the area's `mutants`. Returns true if enough of them are caught or
+    /// argued.
     ///
     /// # Errors
     /// If a test fails without a mutant or cannot be started, or the user interrupts.
@@ -70,7 +72,8 @@ impl AreaRun<'_> {
         Ok(figures.percent() >= LEAST_PERCENT)
     }
 
-    /// Runs the selected mutants, writes each outcome to the log, and remembers the mutants that the tests missed.
+    /// Runs the selected mutants, writes each outcome to the log, and remembers the mutants that
+    /// the tests missed.
     fn try_selected(&self, mutants: &[Mutant], tests: &[Test<'_>]) -> Result<Figures> {
         let (selected, figures) = self.selected(mutants);
         let log = File::create(self.folder.join(format!("{}.log", self.area.name)))?;

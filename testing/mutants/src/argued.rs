@@ -1,7 +1,8 @@
 //! The list of mutants that no test can notice, each with an argument: `argued.md` of this crate.
 //!
-//! A heading of level 2 names a source, one of level 3 a function, and an entry has the form ``- `original` → `replacement`:
-//! argument``, or ``- `original` → `replacement` (2): argument`` for the second equal change of the function.
+//! A heading of level 2 names a source, one of level 3 a function, and an entry has the form ``-
+//! `original` → `replacement`: argument``, or ``- `original` → `replacement` (2): argument`` for
+//! the second equal change of the function.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Runs a program with limits of its time, until it has ended, has exceeded a limit, or the user interrupts.
+//! Runs a program with limits of its time, until it has ended, has exceeded a limit, or the user
+//! interrupts.
 
 use std::fs;
 use std::process::{Command, ExitStatus};
@@ -10,13 +11,15 @@ use anyhow::{Context, Result, bail};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// Limit of the address space of a test program, in KiB, because a change can make it allocate without end.
+/// Limit of the address space of a test program, in KiB, because a change can make it allocate
+/// without end.
 const MEMORY_KIB: u64 = 8 << 20;
 
 /// Time between two checks whether a program has ended.
 const POLL: Duration = Duration::from_millis(1);
 
-/// A program that has used no processor for this long waits for ever, if it also runs longer than expected.
+/// A program that has used no processor for this long waits for ever, if it also runs longer than
+/// expected.
 const IDLE: Duration = Duration::from_secs(4);
 
 /// Limits of the time of a program.
@@ -41,7 +44,8 @@ pub fn limited(program: &str) -> Command {
     command
 }
 
-/// Runs a command. Returns its exit status, or `None` if it was ended because it exceeded its limits.
+/// Runs a command. Returns its exit status, or `None` if it was ended because it exceeded its
+/// limits.
 ///
 /// # Errors
 /// If the command cannot be started, or the user interrupts.
@@ -74,7 +78,8 @@ pub fn run(mut command: Command, limits: Limits) -> Result<Option<ExitStatus>> {
 /// Returns the time for which a process has used processors, in ticks; `None` if it has ended.
 fn processor_time(process: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The fields after the name, which is in parentheses: state, and 10 more before the time in user mode and in the kernel.
+    // The fields after the name, which is in parentheses: state, and 10 more before the time in
+    // user mode and in the kernel.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
 }

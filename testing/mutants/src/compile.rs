@@ -1,7 +1,7 @@
 //! Builds the test programs of the mutated tree, and leaves out the mutants that do not compile.
 //!
-//! An error of the compiler names the bytes of the source. The mutant to which they belong is left out, and the build is repeated.
-//! `unviable` keeps the list for the next run.
+//! An error of the compiler names the bytes of the source. The mutant to which they belong is left
+//! out, and the build is repeated. `unviable` keeps the list for the next run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -87,7 +87,8 @@ impl Workshop<'_> {
         tree::copy(self.root, &self.folder.join("tree"), &changed).context("copying the workspace")
     }
 
-    /// Builds the test programs of a package. Returns the compiler's messages if a source has errors.
+    /// Builds the test programs of a package. Returns the compiler's messages if a source has
+    /// errors.
     fn build_one(
         &self,
         areas: &[&Area],
@@ -147,7 +148,8 @@ impl Workshop<'_> {
         command
     }
 
-    /// Returns the mutants that did not compile in the last run, of sources that have not changed since.
+    /// Returns the mutants that did not compile in the last run, of sources that have not changed
+    /// since.
     fn read_unviable(&self, catalogue: &Catalogue) -> BTreeSet<Key> {
         let text = fs::read_to_string(self.folder.join("unviable")).unwrap_or_default();
         let known = |line: &str| {

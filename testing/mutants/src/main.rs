@@ -1,13 +1,16 @@
-//! Mutation runs: breaks guards, orderings and error paths of chosen modules one at a time, and runs the tests that must notice.
+//! Mutation runs: breaks guards, orderings and error paths of chosen modules one at a time, and
+//! runs the tests that must notice.
 //!
-//! All mutants are built at once: in a copy of the workspace, each place that is changed asks a [`switch`] which variant runs. So a
-//! mutant costs a run of tests and no build.
+//! All mutants are built at once: in a copy of the workspace, each place that is changed asks a
+//! [`switch`] which variant runs. So a mutant costs a run of tests and no build.
 //!
 //! 1. [`walk`] finds the changes in the sources of the [`areas`], and [`catalogue`] numbers them.
-//! 2. [`render`] writes each source with all its changes, and [`compile`] builds the tests and leaves out what does not compile.
+//! 2. [`render`] writes each source with all its changes, and [`compile`] builds the tests and
+//!    leaves out what does not compile.
 //! 3. [`suite`] runs each test without a mutant, to learn which mutants it reaches.
 //! 4. [`run`] runs the tests with each mutant that they reach, the fastest first, until one fails.
-//! 5. [`report`] counts. A mutant that no test can notice is in the list that [`argued`] reads, with an argument.
+//! 5. [`report`] counts. A mutant that no test can notice is in the list that [`argued`] reads,
+//!    with an argument.
 
 #![forbid(unsafe_code)]
 
@@ -78,7 +81,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs what the arguments select. Returns true if enough mutants are caught or argued in each area.
+/// Runs what the arguments select. Returns true if enough mutants are caught or argued in each
+/// area.
 fn campaign(args: &Args) -> Result<bool> {
     command::end_on_signals()?;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).context("the workspace")?;

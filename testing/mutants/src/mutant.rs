@@ -1,4 +1,5 @@
-//! A mutant: one change of a source, and the words by which reports and the list of arguments name it.
+//! A mutant: one change of a source, and the words by which reports and the list of arguments name
+//! it.
 
 use std::fmt;
 use std::ops::Range;
@@ -48,7 +49,8 @@ pub enum SyntaxKind {
 }
 
 impl Mutant {
-    /// Returns the words that identify the mutant although lines move: file, function, original and replacement.
+    /// Returns the words that identify the mutant although lines move: file, function, original and
+    /// replacement.
     pub fn key(&self) -> Key {
         Key {
             file: self.file.clone(),

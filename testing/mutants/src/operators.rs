@@ -1,4 +1,5 @@
-//! The operators of mutation: what replaces an operator of the language, a condition, and the value of a function.
+//! The operators of mutation: what replaces an operator of the language, a condition, and the value
+//! of a function.
 
 use syn::{BinOp, GenericArgument, PathArguments, ReturnType, Type};
 
@@ -54,7 +55,8 @@ pub fn compares(op: &BinOp) -> bool {
     matches!(op, BinOp::Eq(_) | BinOp::Ne(_) | BinOp::Lt(_) | BinOp::Le(_) | BinOp::Gt(_) | BinOp::Ge(_))
 }
 
-/// Returns the values that a function of this type returns at once. Empty if the type has no simple value.
+/// Returns the values that a function of this type returns at once. Empty if the type has no simple
+/// value.
 pub fn values_of(output: &ReturnType) -> Vec<String> {
     match output {
         ReturnType::Default => vec![String::new()],

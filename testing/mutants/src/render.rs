@@ -32,8 +32,8 @@ struct Site<'a> {
 }
 
 impl Rendered {
-    /// Returns the mutants to which an error of the compiler at the bytes `error` of the text belongs: the one whose code has the
-    /// error, or else all of the smallest place with the error.
+    /// Returns the mutants to which an error of the compiler at the bytes `error` of the text
+    /// belongs: the one whose code has the error, or else all of the smallest place with the error.
     pub fn blame(&self, error: &Range<usize>) -> BTreeSet<u32> {
         let around = |part: &&Part| part.range.start <= error.start && error.end <= part.range.end;
         let smallest = self.parts.iter().filter(around).min_by_key(|part| (!part.is_code, part.range.len()));

@@ -24,7 +24,8 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Counts an outcome. Returns the line of the log. `argument` says why no test can notice the mutant.
+    /// Counts an outcome. Returns the line of the log. `argument` says why no test can notice the
+    /// mutant.
     pub fn add(&mut self, mutant: &Mutant, outcome: &Outcome, argument: Option<&str>) -> String {
         match outcome {
             Outcome::Caught(test) => {

@@ -1,7 +1,7 @@
 //! The tests of an area: which mutants each test reaches, and how long it takes.
 //!
-//! A test that does not reach a mutant cannot notice it. So each test runs once without a mutant, alone in its process, and records
-//! the mutants that it reaches.
+//! A test that does not reach a mutant cannot notice it. So each test runs once without a mutant,
+//! alone in its process, and records the mutants that it reaches.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,7 +1,8 @@
-//! The switch that selects one mutant while a test program runs. Every mutated crate gets a copy of this file.
+//! The switch that selects one mutant while a test program runs. Every mutated crate gets a copy of
+//! this file.
 //!
-//! `PAREXT4_MUTANT` has the number of the mutant. With `PAREXT4_MUTANTS_REACHED`, the program appends to that file the number of each
-//! mutant that it reaches.
+//! `PAREXT4_MUTANT` has the number of the mutant. With `PAREXT4_MUTANTS_REACHED`, the program
+//! appends to that file the number of each mutant that it reaches.
 
 use std::fs::File;
 use std::io::Write;
@@ -41,7 +42,8 @@ pub fn is(number: u32) -> bool {
 fn note(mut file: &File, number: u32) {
     let bit = 1 << (number % 64);
     if SEEN[number as usize / 64].fetch_or(bit, Ordering::Relaxed) & bit == 0 {
-        // A number that is not recorded counts as not reached, so the run reports its mutant as missed.
+        // A number that is not recorded counts as not reached, so the run reports its mutant as
+        // missed.
         let _ = file.write_all(format!("{number}\n").as_bytes());
     }
 }

@@ -7,10 +7,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Folders that are not copied: build outputs, history, and inputs of the fuzzer that are not in the repository.
+/// Folders that are not copied: build outputs, history, and inputs of the fuzzer that are not in
+/// the repository.
 const LEFT_OUT: &[&str] = &["target", ".git", "corpus", "artifacts", "seeds"];
 
-/// Makes `to` a copy of `from`, except for the files whose contents `changed` has, by their paths. These may be new files.
+/// Makes `to` a copy of `from`, except for the files whose contents `changed` has, by their paths.
+/// These may be new files.
 pub fn copy(from: &Path, to: &Path, changed: &BTreeMap<String, String>) -> io::Result<()> {
     let mut kept = BTreeSet::new();
     copy_folder(from, to, Path::new(""), changed, &mut kept)?;

@@ -1,7 +1,8 @@
 //! The walk over a source: finds the places that can be changed, and makes the changes.
 //!
-//! Not changed are: constants and other code that the compiler evaluates, patterns, types, macros other than `guarded!`, code
-//! that exists for tests or models only, branches for other configurations and planted faults, and implementations of `Debug` and `Display`.
+//! Not changed are: constants and other code that the compiler evaluates, patterns, types, macros
+//! other than `guarded!`, code that exists for tests or models only, branches for other
+//! configurations and planted faults, and implementations of `Debug` and `Display`.
 
 use std::ops::Range;
 
@@ -22,7 +23,8 @@ use crate::operators::{assigns, compares, instead_of, is_unit_result, values_of}
 pub struct Changes {
     /// The changes, each with the line at which it begins.
     pub changes: Vec<(usize, Change)>,
-    /// The `const` of functions that are changed. It is removed, because a constant cannot depend on the switch.
+    /// The `const` of functions that are changed. It is removed, because a constant cannot depend
+    /// on the switch.
     pub removed: Vec<Range<usize>>,
 }
 
@@ -160,7 +162,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Removes a statement, unless it is a hint to the processor. Of one that returns an error to the caller, there is also a change that ignores the error.
+    /// Removes a statement, unless it is a hint to the processor. Of one that returns an error to
+    /// the caller, there is also a change that ignores the error.
     fn remove(&mut self, span: Span, expr: &Expr) {
         if self.text(span).contains("spin_loop") {
             return;
@@ -231,7 +234,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns true for a condition on how the crate is built, or on a planted fault: the code below it is not what ships.
+    /// Returns true for a condition on how the crate is built, or on a planted fault: the code
+    /// below it is not what ships.
     fn is_configuration(&self, condition: &Expr) -> bool {
         if let Expr::Binary(ExprBinary { left, op: BinOp::And(_), right, .. }) = condition {
             return self.is_configuration(left) || self.is_configuration(right);

@@ -1,7 +1,8 @@
 //! Runs code under the scheduler of the simulation, with its clock.
 //!
-//! The scheduler chooses each step at random, by the seed. It runs the thread of the clock when no other thread can run, so waits cost
-//! nothing, and rarely at other times, as if all threads were slow.
+//! The scheduler chooses each step at random, by the seed. It runs the thread of the clock when no
+//! other thread can run, so waits cost nothing, and rarely at other times, as if all threads were
+//! slow.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -124,7 +125,8 @@ fn advance() {
     while time::advance() {
         if time::now().unwrap_or(BEGIN) - BEGIN > LONGEST {
             eprintln!("threads wait for each other, or for the device, after {LONGEST:?} of simulated time");
-            // All threads are blocked now, which the model checker reports as a deadlock, with the threads.
+            // All threads are blocked now, which the model checker reports as a deadlock, with the
+            // threads.
             loop {
                 thread::park();
             }

@@ -1,4 +1,5 @@
-//! One generation: a volume is opened, threads change it, the power is cut or the volume is closed, and states are checked.
+//! One generation: a volume is opened, threads change it, the power is cut or the volume is closed,
+//! and states are checked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,8 +61,8 @@ impl Simulation {
         self.states.checked()
     }
 
-    /// Simulates a generation on a volume. Returns the volume that it leaves, or `None` if none can follow, because the device has
-    /// broken its contract.
+    /// Simulates a generation on a volume. Returns the volume that it leaves, or `None` if none can
+    /// follow, because the device has broken its contract.
     ///
     /// # Panics
     /// If a promise is broken.
@@ -98,7 +99,8 @@ impl Simulation {
         Some(left)
     }
 
-    /// Runs threads on an open volume, with timed commits if `is_timed`, until they end or the power is cut.
+    /// Runs threads on an open volume, with timed commits if `is_timed`, until they end or the
+    /// power is cut.
     fn live(
         &mut self,
         device: &Arc<SimulatedDevice>,

@@ -1,6 +1,7 @@
-//! The engine on a simulated device, with time skipped, under a scheduler that chooses each step of each thread. One seed gives
-//! exactly the same run: operations, schedule of the threads, behaviour of the device, and times. `cargo xtask simulate` runs the
-//! simulator; docs/testing.md describes it. No program for users uses this crate, and without `--cfg shuttle` it is empty.
+//! The engine on a simulated device, with time skipped, under a scheduler that chooses each step of
+//! each thread. One seed gives exactly the same run: operations, schedule of the threads, behaviour
+//! of the device, and times. `cargo xtask simulate` runs the simulator; docs/testing.md describes
+//! it. No program for users uses this crate, and without `--cfg shuttle` it is empty.
 //!
 //! | module | contents |
 //! |---|---|

@@ -69,7 +69,8 @@ impl Profile {
     }
 }
 
-/// Returns random options of a volume: with and without timed commits and write-back, with little memory and with enough.
+/// Returns random options of a volume: with and without timed commits and write-back, with little
+/// memory and with enough.
 pub fn volume_options(rng: &mut Rng) -> VolumeOptions {
     let seconds =
         |rng: &mut Rng| pick(rng, &[None, Some(5.0), Some(5.0), Some(0.1)]).map(Duration::from_secs_f64);
@@ -87,7 +88,8 @@ pub fn pick<'a, T>(rng: &mut Rng, values: &'a [T]) -> &'a T {
     &values[usize::try_from(rng.below(values.len() as u64)).expect("below a length")]
 }
 
-/// Returns a time after which the power is cut: half of them uniform, the rest uniform on a logarithmic scale.
+/// Returns a time after which the power is cut: half of them uniform, the rest uniform on a
+/// logarithmic scale.
 pub fn time_of_cut(rng: &mut Rng, longest: Duration) -> Duration {
     if rng.chance(50) {
         random_time(rng, longest)

@@ -1,4 +1,5 @@
-//! One run: generations of threads on one volume, each of which begins with the state that the power cut of the one before has left.
+//! One run: generations of threads on one volume, each of which begins with the state that the
+//! power cut of the one before has left.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;

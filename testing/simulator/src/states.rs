@@ -77,7 +77,8 @@ impl States {
         }
     }
 
-    /// Checks states of a history. Returns one that a power cut at its end leaves, or `None` if the device has broken its contract.
+    /// Checks states of a history. Returns one that a power cut at its end leaves, or `None` if the
+    /// device has broken its contract.
     ///
     /// # Errors
     /// What is wrong.
@@ -109,7 +110,8 @@ impl States {
         self.last(recording, rng, |cut, found| history.check(cut, found)).map(Some)
     }
 
-    /// Checks states of a recovery that was interrupted. `tree` is what a complete one finds. Returns one state.
+    /// Checks states of a recovery that was interrupted. `tree` is what a complete one finds.
+    /// Returns one state.
     ///
     /// # Errors
     /// What is wrong.
@@ -150,7 +152,8 @@ impl States {
     }
 }
 
-/// Recovers, reads, uses, closes and checks a volume whose device has broken its contract. Any call may fail.
+/// Recovers, reads, uses, closes and checks a volume whose device has broken its contract. Any call
+/// may fail.
 fn without_promises(history: &History, cut: &Cut, image: MemDevice, demand: Demand) -> Result<(), String> {
     let image = Arc::new(image);
     if let Ok(volume) = open(&image) {

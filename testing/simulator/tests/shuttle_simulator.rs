@@ -24,7 +24,8 @@ fn is_noticed(fault: Fault) -> bool {
             plant(fault);
             run(seed)
         };
-        // In a thread of its own, because a failed run leaves the model checker's state of the thread as it is.
+        // In a thread of its own, because a failed run leaves the model checker's state of the
+        // thread as it is.
         std::thread::spawn(faulty).join().is_err()
     };
     (0..RUNS).any(fails)

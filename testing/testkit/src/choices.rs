@@ -1,4 +1,5 @@
-//! Choices that a test makes: random ones, or from the bytes of a fuzzer, which learns which bytes lead where.
+//! Choices that a test makes: random ones, or from the bytes of a fuzzer, which learns which bytes
+//! lead where.
 
 use crate::rng::Rng;
 

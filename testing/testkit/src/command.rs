@@ -20,7 +20,8 @@ impl ScratchImage {
         Self { served: None, dir: tempfile::tempdir().unwrap() }
     }
 
-    /// Makes an image with an empty volume by `parext4 mkfs`, on the server that the environment names.
+    /// Makes an image with an empty volume by `parext4 mkfs`, on the server that the environment
+    /// names.
     pub fn new(mkfs_options: &[&str]) -> Self {
         let mut scratch = Self::empty();
         scratch.served = Served::new(&scratch.image(), 64 << 20);
@@ -53,15 +54,16 @@ impl ScratchImage {
         format!("{}:{path}", self.image().display())
     }
 
-    /// Makes the image free for the next opener, after the process that had it open was killed. A cluster keeps the lock of a
-    /// killed client until its watch expires.
+    /// Makes the image free for the next opener, after the process that had it open was killed. A
+    /// cluster keeps the lock of a killed client until its watch expires.
     pub fn release(&self) {
         if let Some(Served::Rbd(_)) = self.served {
             self.ok(&["takeover", &self.name()]);
         }
     }
 
-    /// Makes the file [`image`](Self::image) hold the bytes of the image, as a crash would leave them now.
+    /// Makes the file [`image`](Self::image) hold the bytes of the image, as a crash would leave
+    /// them now.
     pub fn fetch(&self) {
         if let Some(served) = &self.served {
             served.fetch(&self.image());
@@ -73,7 +75,8 @@ impl ScratchImage {
         success(&run(arguments))
     }
 
-    /// Runs the command, which must fail with exit code 1 and one line of message. Returns the line.
+    /// Runs the command, which must fail with exit code 1 and one line of message. Returns the
+    /// line.
     pub fn fails(&self, arguments: &[impl AsRef<OsStr>]) -> String {
         failure(&run(arguments))
     }
@@ -114,7 +117,8 @@ pub fn text(path: &Path) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Returns the path of the program `parext4`, which cargo builds beside the directory of the test programs.
+/// Returns the path of the program `parext4`, which cargo builds beside the directory of the test
+/// programs.
 pub fn program() -> PathBuf {
     let test = std::env::current_exe().expect("the path of the test program");
     test.ancestors().nth(2).expect("a build directory").join("parext4")

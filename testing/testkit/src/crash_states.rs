@@ -1,5 +1,5 @@
-//! The states that a crash can leave on a device: any writes since the last flush may be lost, and the last one torn.
-//! Of at most 3 such writes all subsets are tried, of more a random sample.
+//! The states that a crash can leave on a device: any writes since the last flush may be lost, and
+//! the last one torn. Of at most 3 such writes all subsets are tried, of more a random sample.
 
 use std::ops::Range;
 
@@ -16,7 +16,8 @@ const MAX_EXHAUSTIVE: usize = 3;
 
 /// A state that a crash can leave.
 pub struct CrashState {
-    /// Indices of the events between the two flushes around the crash. All earlier events are on the device.
+    /// Indices of the events between the two flushes around the crash. All earlier events are on
+    /// the device.
     pub epoch: Range<usize>,
     /// The device after the crash.
     pub image: MemDevice,
@@ -67,8 +68,8 @@ impl<'a, S> Timeline<'a, S> {
     }
 }
 
-/// Calls `check` with crash states of a device that was recorded from `base` on: a sample, larger with
-/// `PAREXT4_STRESS_ALL=1`.
+/// Calls `check` with crash states of a device that was recorded from `base` on: a sample, larger
+/// with `PAREXT4_STRESS_ALL=1`.
 pub fn for_each_crash_state(
     device: &RecordingDevice,
     base: &MemDevice,
@@ -109,7 +110,8 @@ pub fn for_each_crash_state(
     }
 }
 
-/// Returns a state that a crash can leave after event `since` at the earliest, and now at the latest, by choices.
+/// Returns a state that a crash can leave after event `since` at the earliest, and now at the
+/// latest, by choices.
 pub fn chosen_crash_state(
     device: &RecordingDevice,
     base: &MemDevice,

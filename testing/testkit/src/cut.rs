@@ -1,7 +1,9 @@
-//! One state that a crash can leave: the writes since the last flush that are on the device, and the sectors of each.
+//! One state that a crash can leave: the writes since the last flush that are on the device, and
+//! the sectors of each.
 //!
-//! A device may reorder writes that no flush separates. Writes to different sectors have no order that a crash shows, and of
-//! writes to one sector any may be the last one on the device, which a subset of the writes covers.
+//! A device may reorder writes that no flush separates. Writes to different sectors have no order
+//! that a crash shows, and of writes to one sector any may be the last one on the device, which a
+//! subset of the writes covers.
 
 use std::fmt;
 use std::io::IoSlice;
@@ -40,7 +42,8 @@ impl Kept {
 /// A state that a crash can leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// Indices of the events between the two flushes around the crash. All earlier events are on the device.
+    /// Indices of the events between the two flushes around the crash. All earlier events are on
+    /// the device.
     pub epoch: Range<usize>,
     /// The events of the epoch that are on the device, in order, and the part of each.
     pub kept: Vec<(usize, Kept)>,
@@ -100,9 +103,10 @@ fn write(image: &MemDevice, offset: u64, bytes: &[u8], part: &Kept) {
     }
 }
 
-/// Returns the sector of a write whose fate sector `number` shares: its own, except that the superblock is written whole. It spans
-/// two sectors, with the checksum in the second, so a volume with a torn superblock cannot be opened. The first superblock of the
-/// device is in its third and fourth sector.
+/// Returns the sector of a write whose fate sector `number` shares: its own, except that the
+/// superblock is written whole. It spans two sectors, with the checksum in the second, so a volume
+/// with a torn superblock cannot be opened. The first superblock of the device is in its third and
+/// fourth sector.
 fn with_superblock(offset: u64, len: usize, number: usize) -> usize {
     let first = 2 * SECTOR as u64;
     let at = offset + (number * SECTOR) as u64;

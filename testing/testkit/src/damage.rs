@@ -1,5 +1,6 @@
-//! Damage to the structures of a sound volume, as a hostile image has it: fields get other values, and checksums are made right again
-//! so that the checks of the structures themselves are reached (I9). Logs are also composed from the start.
+//! Damage to the structures of a sound volume, as a hostile image has it: fields get other values,
+//! and checksums are made right again so that the checks of the structures themselves are reached
+//! (I9). Logs are also composed from the start.
 //!
 //! | module | contents |
 //! |---|---|
@@ -45,8 +46,9 @@ use parext4::MemDevice;
 const MOST: u64 = 4;
 
 impl Anatomy {
-    /// Changes one to four fields of the volume on `device`, and makes the checksums right. `below` returns a number below its argument,
-    /// and so makes all choices. Returns a description of the changes.
+    /// Changes one to four fields of the volume on `device`, and makes the checksums right. `below`
+    /// returns a number below its argument, and so makes all choices. Returns a description of the
+    /// changes.
     ///
     /// # Panics
     /// If `device` is not a copy of the volume.

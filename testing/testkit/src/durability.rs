@@ -1,4 +1,5 @@
-//! A model of what a volume may hold after a crash or a fault, given the operations and the syncs before it.
+//! A model of what a volume may hold after a crash or a fault, given the operations and the syncs
+//! before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,7 +10,8 @@ use crate::sector::{SECTOR, Seen, identify_all};
 use crate::volume::DirectFiles as _;
 use crate::workload::{FILE, Name, Operation, VolumeState, after};
 
-/// Added to the numbers of inodes of files that [`DurabilityModel::of`] finds. The numbers of new files are below.
+/// Added to the numbers of inodes of files that [`DurabilityModel::of`] finds. The numbers of new
+/// files are below.
 const FOUND: u64 = 1 << 32;
 
 /// The states of a volume during a workload, and which of them its syncs made durable.
@@ -86,7 +88,8 @@ impl DurabilityModel {
         }
     }
 
-    /// Returns the state in which the rest of the new last block is zeroed, but the size is still the old one.
+    /// Returns the state in which the rest of the new last block is zeroed, but the size is still
+    /// the old one.
     fn zeroed_before_truncation(&self, path: &str, size: usize) -> VolumeState {
         let mut state = self.state().clone();
         let sectors = state.file(path);

@@ -6,9 +6,10 @@ use std::process::Command;
 use crate::skip::skip_allowed;
 use crate::tool::{text, tool};
 
-/// Adds the key to the file system that the first argument is the root of. With `make`, creates the directories `enc`, with names padded to
-/// 32 bytes, and `tight`, with names padded to 4 bytes, whose subdirectory `big` has as many names as the third argument says. With
-/// `show`, prints the names below both and the sizes of the files that could be read.
+/// Adds the key to the file system that the first argument is the root of. With `make`, creates the
+/// directories `enc`, with names padded to 32 bytes, and `tight`, with names padded to 4 bytes,
+/// whose subdirectory `big` has as many names as the third argument says. With `show`, prints the
+/// names below both and the sizes of the files that could be read.
 const SCRIPT: &str = r#"
 import fcntl, os, struct, sys
 root, command = sys.argv[1:3]
@@ -63,8 +64,9 @@ fn run(arguments: &[&str], root: &Path) -> Option<String> {
     Some(text(&output))
 }
 
-/// Makes encrypted directories on a mounted volume: `enc`, and `tight` with a subdirectory of `names` names. Returns false, after a call of
-/// [`skipped`](crate::skipped), if that is not possible here. The key is gone once the volume is unmounted.
+/// Makes encrypted directories on a mounted volume: `enc`, and `tight` with a subdirectory of
+/// `names` names. Returns false, after a call of [`skipped`](crate::skipped), if that is not
+/// possible here. The key is gone once the volume is unmounted.
 pub fn make(root: &Path, names: u32) -> bool {
     run(&["make", &names.to_string()], root).is_some()
 }

@@ -1,4 +1,5 @@
-//! The expected contents of one file, for tests that compare it with the file after random operations.
+//! The expected contents of one file, for tests that compare it with the file after random
+//! operations.
 
 use crate::file_op::{Op, Shape};
 
@@ -26,7 +27,8 @@ impl FileModel {
         self.bytes[index(offset)..end].copy_from_slice(data);
     }
 
-    /// Applies an operation that changes the file without new data; no other operation has an effect.
+    /// Applies an operation that changes the file without new data; no other operation has an
+    /// effect.
     pub fn apply(&mut self, op: Op) {
         match op {
             Op::SetLen { size } => self.bytes.resize(index(size), 0),
@@ -46,7 +48,8 @@ impl FileModel {
         }
     }
 
-    /// Compares the result of a read of `len` bytes at `offset`, which ends early at the end of the file.
+    /// Compares the result of a read of `len` bytes at `offset`, which ends early at the end of the
+    /// file.
     ///
     /// # Errors
     /// A description of the first difference.
@@ -71,8 +74,8 @@ impl FileModel {
         if rest.iter().any(|&byte| byte != 0) { Err(format!("no data from {offset} on")) } else { Ok(()) }
     }
 
-    /// Checks that the first data from `offset` on is at `data`, and the first hole after that at `hole`: both within the
-    /// file, with nothing but zeros before the data.
+    /// Checks that the first data from `offset` on is at `data`, and the first hole after that at
+    /// `hole`: both within the file, with nothing but zeros before the data.
     ///
     /// # Errors
     /// A description of what is wrong.

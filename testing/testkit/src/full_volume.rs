@@ -8,8 +8,8 @@ use crate::volume::{DirectFiles as _, Shape, assert_clean, untimed};
 
 /// Bytes of a block.
 pub const BLOCK: u64 = 1024;
-/// Preallocated blocks in a file that uses up free blocks. The file needs one more block, for its extent tree, once
-/// every other block is written.
+/// Preallocated blocks in a file that uses up free blocks. The file needs one more block, for its
+/// extent tree, once every other block is written.
 const ABSORBER_BLOCKS: u64 = 12;
 
 /// Blocks allocated past the end of the empty file `/behind`.
@@ -44,7 +44,8 @@ pub struct FullVolume {
 }
 
 impl FullVolume {
-    /// Makes a volume with exactly `free` free blocks. The file has `cuts` written blocks among its unwritten ones.
+    /// Makes a volume with exactly `free` free blocks. The file has `cuts` written blocks among its
+    /// unwritten ones.
     pub fn new(size: Size, options: &VolumeOptions, free: u64, cuts: u64) -> Self {
         let Size { shape, blocks, absorbers } = size;
         let device = Arc::new(shape.make_poisoned());

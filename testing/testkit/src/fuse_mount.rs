@@ -13,7 +13,8 @@ use crate::skipped;
 
 /// Time between two checks whether the work on a mount has ended.
 const WATCH: Duration = Duration::from_millis(500);
-/// Number of checks after which the work counts as hung: at least five minutes. On an idle machine the longest work takes seconds.
+/// Number of checks after which the work counts as hung: at least five minutes. On an idle machine
+/// the longest work takes seconds.
 const WATCHES: u32 = 600;
 
 /// What `umount` says if another mount namespace holds the volume.
@@ -80,8 +81,8 @@ impl FuseMount {
         server
     }
 
-    /// Runs `work`. If it hangs, aborts the FUSE connection after five minutes, so that every call on the mount fails,
-    /// and panics.
+    /// Runs `work`. If it hangs, aborts the FUSE connection after five minutes, so that every call
+    /// on the mount fails, and panics.
     pub fn watched<T>(&self, work: impl FnOnce() -> T) -> T {
         let device = std::fs::metadata(&self.dir).unwrap().dev();
         let connection = rustix::fs::minor(device).to_string();
@@ -115,7 +116,8 @@ impl FuseMount {
         self.assert_ended(&errors(&output));
     }
 
-    /// Unmounts the image, of which the server may have refused data that the kernel wrote back, for one of `reasons`.
+    /// Unmounts the image, of which the server may have refused data that the kernel wrote back,
+    /// for one of `reasons`.
     pub fn umount_after_refusals(&self, reasons: &[&str]) {
         let output = umount(&self.dir);
         let said = errors(&output);
@@ -123,8 +125,9 @@ impl FuseMount {
         self.assert_ended(&said);
     }
 
-    /// Asserts that the image is not mounted. If `umount` has said that another mount namespace holds the volume, waits for the server to
-    /// end: a test that makes a namespace detaches the copies of the mounts of other tests first.
+    /// Asserts that the image is not mounted. If `umount` has said that another mount namespace
+    /// holds the volume, waits for the server to end: a test that makes a namespace detaches the
+    /// copies of the mounts of other tests first.
     fn assert_ended(&self, said: &str) {
         assert!(!self.is_mounted());
         let is_closed =
@@ -132,7 +135,8 @@ impl FuseMount {
         assert!(!said.contains(HELD) || until(is_closed), "{said}");
     }
 
-    /// Unmounts the image; the command must fail because changes may be lost. Returns the line of message.
+    /// Unmounts the image; the command must fail because changes may be lost. Returns the line of
+    /// message.
     pub fn umount_loses_changes(&self) -> String {
         let output = umount(&self.dir);
         let said = errors(&output);
@@ -162,8 +166,9 @@ impl Drop for FuseMount {
     }
 }
 
-/// Unmounts a directory, and returns what the command printed. Retries while another test is starting a program: between
-/// fork and exec, the child still holds copies of this process's files, and with them the mount.
+/// Unmounts a directory, and returns what the command printed. Retries while another test is
+/// starting a program: between fork and exec, the child still holds copies of this process's files,
+/// and with them the mount.
 pub fn umount(dir: &Path) -> Output {
     let mut output = None;
     until(|| {
@@ -175,16 +180,17 @@ pub fn umount(dir: &Path) -> Output {
     output.expect("at least one attempt was made")
 }
 
-/// Start of each script of [`in_mount_namespace`]: detaches the copies of the mounts of all tests. A copy keeps a volume in use
-/// after its unmount, so that the server of another test would run until the script has ended.
+/// Start of each script of [`in_mount_namespace`]: detaches the copies of the mounts of all tests.
+/// A copy keeps a volume in use after its unmount, so that the server of another test would run
+/// until the script has ended.
 const DETACH_COPIES: &str = r#"
 while read -r _ mount _; do
     case "$mount" in */.tmp*/*) umount -c -i -l "$mount" ;; esac
 done < /proc/mounts
 "#;
 
-/// Returns a command that runs a script of sh(1) in a mount namespace of its own. The arguments that the caller adds are the
-/// script's.
+/// Returns a command that runs a script of sh(1) in a mount namespace of its own. The arguments
+/// that the caller adds are the script's.
 pub fn in_mount_namespace(script: &str) -> Command {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-c"]);
@@ -205,7 +211,8 @@ pub fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Runs a program, which must succeed, and returns its output. `None`, after a call of [`skipped`], if it is not installed.
+/// Runs a program, which must succeed, and returns its output. `None`, after a call of [`skipped`],
+/// if it is not installed.
 pub fn tool(command: &mut Command) -> Option<String> {
     let output = crate::tool(command)?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -1,5 +1,5 @@
-//! The record of the operations of threads on one file: every change and every read, with the times between which it
-//! took effect. Offsets and sizes are in sectors.
+//! The record of the operations of threads on one file: every change and every read, with the times
+//! between which it took effect. Offsets and sizes are in sectors.
 
 #![allow(missing_docs, reason = "the fields and variants explain themselves")]
 
@@ -15,7 +15,8 @@ impl Clock {
     /// Returns the next time.
     ///
     /// Relaxed, and fenced for the compiler only: stronger orderings would order the threads for
-    /// ThreadSanitizer, and hide from it the races of the engine. On x86-64 the instruction is a full fence.
+    /// ThreadSanitizer, and hide from it the races of the engine. On x86-64 the instruction is a
+    /// full fence.
     pub fn tick(&self) -> u64 {
         compiler_fence(Ordering::SeqCst);
         let now = self.0.fetch_add(1, Ordering::Relaxed) + 1;
@@ -38,7 +39,8 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// Returns the minimum size of the file after the change; for [`Effect::SetLen`] the exact size.
+    /// Returns the minimum size of the file after the change; for [`Effect::SetLen`] the exact
+    /// size.
     pub fn end(&self) -> u64 {
         match *self {
             Self::Write { end, .. } | Self::Allocate { end } | Self::Zero { end, grows: true, .. } => end,

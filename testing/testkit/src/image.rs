@@ -1,4 +1,5 @@
-//! Volumes in image files: made by mke2fs, checked by e2fsck, read by debugfs and mounted by the kernel.
+//! Volumes in image files: made by mke2fs, checked by e2fsck, read by debugfs and mounted by the
+//! kernel.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -18,8 +19,9 @@ pub struct Image {
 }
 
 impl Image {
-    /// Makes a volume of `mib` MiB with `mke2fs -t ext4` and further options, which may name another type. `None`, after a call of [`skipped`](crate::skipped), if mke2fs
-    /// is not installed.
+    /// Makes a volume of `mib` MiB with `mke2fs -t ext4` and further options, which may name
+    /// another type. `None`, after a call of [`skipped`](crate::skipped), if mke2fs is not
+    /// installed.
     pub fn mke2fs(mib: u64, options: &[&str]) -> Option<Self> {
         let image = Self { dir: tempfile::tempdir().unwrap() };
         std::fs::File::create(image.path()).unwrap().set_len(mib << 20).unwrap();
@@ -34,7 +36,8 @@ impl Image {
         Some(image)
     }
 
-    /// Makes a volume of a kind, with the files of the directory `tree`. `None` as for [`mke2fs`](Self::mke2fs).
+    /// Makes a volume of a kind, with the files of the directory `tree`. `None` as for
+    /// [`mke2fs`](Self::mke2fs).
     ///
     /// # Errors
     /// The message of a program that refuses the kind.
@@ -50,7 +53,8 @@ impl Image {
         Some(made)
     }
 
-    /// Like [`of_kind`](Self::of_kind), on a file full of old bytes, so that tests notice any that become visible.
+    /// Like [`of_kind`](Self::of_kind), on a file full of old bytes, so that tests notice any that
+    /// become visible.
     ///
     /// # Errors
     /// The message of a program that refuses the kind.
@@ -109,8 +113,9 @@ impl Image {
         Volume::open_device(Arc::new(self.device()), &options).unwrap()
     }
 
-    /// Opens the image. Retries while another test is starting a program: between fork and exec, the child still holds
-    /// copies of this process's files, and with them locks that this process has released.
+    /// Opens the image. Retries while another test is starting a program: between fork and exec,
+    /// the child still holds copies of this process's files, and with them locks that this process
+    /// has released.
     fn device(&self) -> FileDevice {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
@@ -145,14 +150,15 @@ impl Image {
         MemDevice::from_bytes(std::fs::read(self.path()).unwrap())
     }
 
-    /// Mounts the volume with the kernel and calls `look` with the directory. Returns without doing so, after a call of
-    /// [`kernel::not_mounted`], if the kernel does not mount it.
+    /// Mounts the volume with the kernel and calls `look` with the directory. Returns without doing
+    /// so, after a call of [`kernel::not_mounted`], if the kernel does not mount it.
     pub fn with_kernel(&self, look: impl FnOnce(&Path)) {
         let _ = self.with_kernel_options("", look);
     }
 
-    /// Mounts the volume with the kernel and with mount options, and returns the result of `look` on the directory. `None`, after a call
-    /// of [`kernel::not_mounted`], if the kernel does not mount it.
+    /// Mounts the volume with the kernel and with mount options, and returns the result of `look`
+    /// on the directory. `None`, after a call of [`kernel::not_mounted`], if the kernel does not
+    /// mount it.
     pub fn with_kernel_options<R>(&self, options: &str, look: impl FnOnce(&Path) -> R) -> Option<R> {
         let mount = Mount::new(&self.path(), &self.dir.path().join("mount"), options)?;
         Some(look(&mount.0))

@@ -21,8 +21,9 @@ static CONFIG: LazyLock<String> = LazyLock::new(|| {
     output.map_or_else(|_| String::new(), |output| String::from_utf8_lossy(&output.stdout).into_owned())
 });
 
-/// Skips the test because the kernel has not mounted `image`, for which mount(8) gave `message`. A missing feature of the kernel is a
-/// reason on any machine; under continuous integration any other failure fails the test.
+/// Skips the test because the kernel has not mounted `image`, for which mount(8) gave `message`. A
+/// missing feature of the kernel is a reason on any machine; under continuous integration any other
+/// failure fails the test.
 #[track_caller]
 pub fn not_mounted(image: &Path, message: &str) {
     match lack(image) {
@@ -31,7 +32,8 @@ pub fn not_mounted(image: &Path, message: &str) {
     }
 }
 
-/// Returns what the volume has that the kernel cannot mount; `None` if nothing is known that it could not.
+/// Returns what the volume has that the kernel cannot mount; `None` if nothing is known that it
+/// could not.
 fn lack(image: &Path) -> Option<String> {
     let mut bytes = vec![0; Superblock::SIZE];
     File::open(image).and_then(|file| file.read_exact_at(&mut bytes, Superblock::OFFSET)).ok()?;
@@ -39,8 +41,8 @@ fn lack(image: &Path) -> Option<String> {
     lacking(&superblock, &CONFIG, rustix::param::page_size())
 }
 
-/// Returns what a volume has that a kernel with a configuration and with pages of `page` bytes cannot mount. A configuration that is
-/// not known excludes nothing.
+/// Returns what a volume has that a kernel with a configuration and with pages of `page` bytes
+/// cannot mount. A configuration that is not known excludes nothing.
 fn lacking(superblock: &Superblock, config: &str, page: usize) -> Option<String> {
     let is_off = |option: &str| {
         !config.is_empty()

@@ -15,7 +15,8 @@ pub struct KernelMount {
 }
 
 impl KernelMount {
-    /// Makes a volume and mounts it. `None`, after a call of [`kernel::not_mounted`], if the kernel does not mount it.
+    /// Makes a volume and mounts it. `None`, after a call of [`kernel::not_mounted`], if the kernel
+    /// does not mount it.
     pub fn mounted(mke2fs_options: &[&str], options: &str) -> Option<Self> {
         let kernel = Self::new(options);
         let image = kernel.image();

@@ -1,5 +1,5 @@
-//! Runs tests over the kinds of images of `image-kinds`: over a sample, over all kinds with `PAREXT4_STRESS_ALL=1`, or over the kinds
-//! with `PAREXT4_KIND` in their names.
+//! Runs tests over the kinds of images of `image-kinds`: over a sample, over all kinds with
+//! `PAREXT4_STRESS_ALL=1`, or over the kinds with `PAREXT4_KIND` in their names.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -12,7 +12,8 @@ use parext4::MemDevice;
 use crate::rng::Rng;
 use crate::{Image, settings, skip_allowed};
 
-/// Returns `count` of the usable kinds, chosen by a seed, which also determines the combinations of features.
+/// Returns `count` of the usable kinds, chosen by a seed, which also determines the combinations of
+/// features.
 pub fn sample(seed: u64, count: usize, usable: impl Fn(&Kind) -> bool) -> Vec<Kind> {
     let name = settings::kind();
     let is_named = |kind: &Kind| name.as_ref().is_none_or(|name| kind.name.contains(name));
@@ -26,8 +27,9 @@ pub fn sample(seed: u64, count: usize, usable: impl Fn(&Kind) -> bool) -> Vec<Ki
     kinds
 }
 
-/// Makes an empty volume of a kind in memory, on a device full of old bytes. `None`, after a call of [`skipped`](crate::skipped), if mke2fs is not
-/// installed, or refuses a combination of features.
+/// Makes an empty volume of a kind in memory, on a device full of old bytes. `None`, after a call
+/// of [`skipped`](crate::skipped), if mke2fs is not installed, or refuses a combination of
+/// features.
 ///
 /// # Panics
 /// If mke2fs refuses a kind of the table.
@@ -35,7 +37,8 @@ pub fn in_memory(kind: &Kind) -> Option<MemDevice> {
     accepted(kind, Image::of_kind_on_old_bytes(kind)?).map(|image| image.load())
 }
 
-/// Returns the image that was made of a kind. `None`, after a call of [`skip_allowed`], if mke2fs refused a combination of features.
+/// Returns the image that was made of a kind. `None`, after a call of [`skip_allowed`], if mke2fs
+/// refused a combination of features.
 ///
 /// # Panics
 /// If mke2fs refused a kind of the table.

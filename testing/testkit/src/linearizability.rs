@@ -1,20 +1,26 @@
-//! Checks that a history is linearizable: that each operation took effect at one moment between its start and its end.
+//! Checks that a history is linearizable: that each operation took effect at one moment between its
+//! start and its end.
 //!
-//! Every operation on a file holds its range from its first lookup to its last change. So one order of all operations
-//! explains every read. The rules below follow from that. Only rule 6 builds the order:
+//! Every operation on a file holds its range from its first lookup to its last change. So one order
+//! of all operations explains every read. The rules below follow from that. Only rule 6 builds the
+//! order:
 //!
-//! 1. a sector holds zeros, or data that an operation wrote there which began before the read ended;
-//! 2. not stale: no other write of the sector began after that operation ended and was over before the read began;
-//! 3. not torn: a read that returns an operation's data in one sector returns nothing older in another sector;
+//! 1. a sector holds zeros, or data that an operation wrote there which began before the read
+//!    ended;
+//! 2. not stale: no other write of the sector began after that operation ended and was over before
+//!    the read began;
+//! 3. not torn: a read that returns an operation's data in one sector returns nothing older in
+//!    another sector;
 //! 4. the size that a read found is the end of an operation, and no older than the read;
 //! 5. an append went to the end of the file, and no two appends overlap;
-//! 6. the relations "was overwritten by", as reads returned it, and "was over before the other began" form no cycle.
+//! 6. the relations "was overwritten by", as reads returned it, and "was over before the other
+//!    began" form no cycle.
 //!
 //! An operation is over when it returns, or when a read that returns its data returns.
 //!
-//! Where overwrites share the file with reads and with each other, as under the policies that lock whole files, only
-//! rules about single sectors apply: rules 3 and 6 do not, and a read that returns an operation's data does not mean
-//! that the operation is over.
+//! Where overwrites share the file with reads and with each other, as under the policies that lock
+//! whole files, only rules about single sectors apply: rules 3 and 6 do not, and a read that
+//! returns an operation's data does not mean that the operation is over.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -276,7 +282,8 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    /// Checks that the size may have been at least `end`, and exactly that if the read stopped there.
+    /// Checks that the size may have been at least `end`, and exactly that if the read stopped
+    /// there.
     fn covered(&self, read: &Read, end: u64) -> Result<(), String> {
         let exact = end < read.wanted;
         let fits = |size: u64| if exact { size == end } else { size >= end };
@@ -306,7 +313,8 @@ impl<'a> Checker<'a> {
         for (nth, &(index, first, end)) in appends.iter().enumerate() {
             let append = &self.changes[index];
             let is_end = |other: &Change| other.effect.end() == first && other.start < append.end;
-            // An append that claimed the range before this one may have moved when the size was set.
+            // An append that claimed the range before this one may have moved when the size was
+            // set.
             let voided = self.cuts.iter().any(|&index| self.changes[index].end >= append.start);
             if self.base_size() != first && !voided && !self.changes.iter().any(is_end) {
                 return Err(format!("{}: nothing ended there", self.describe(index)));

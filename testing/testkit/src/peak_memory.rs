@@ -2,7 +2,8 @@
 
 use std::fs;
 
-/// Returns the result of a call, and by how many bytes the resident memory of the process grew at most.
+/// Returns the result of a call, and by how many bytes the resident memory of the process grew at
+/// most.
 ///
 /// # Panics
 /// If the kernel has no `/proc`.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// Time between two checks of a condition.
 const POLL: Duration = Duration::from_millis(5);
-/// Number of checks, at least a minute. Checks are counted instead of time, because a stopped machine makes none, and a loaded
-/// one few.
+/// Number of checks, at least a minute. Checks are counted instead of time, because a stopped
+/// machine makes none, and a loaded one few.
 const POLLS: u32 = 12_000;
 
 /// Waits at least a minute until `is_so` returns true. Returns false if it does not.

@@ -1,5 +1,5 @@
-//! A run of operations on a device that records all requests, with the model of each moment, so that any crash during the run can be
-//! checked afterwards.
+//! A run of operations on a device that records all requests, with the model of each moment, so
+//! that any crash during the run can be checked afterwards.
 
 use std::sync::Arc;
 
@@ -71,8 +71,8 @@ impl RecordedRun {
         self.mark_ended(model);
     }
 
-    /// Returns the model of a crash in which all events before `durable` are certainly on the device, and no event from `last` on
-    /// has begun.
+    /// Returns the model of a crash in which all events before `durable` are certainly on the
+    /// device, and no event from `last` on has begun.
     ///
     /// # Panics
     /// Never: the first mark is at event 0.

@@ -1,4 +1,5 @@
-//! Sectors that name the operation that wrote them: file, writer, sequence number and offset, with a checksum.
+//! Sectors that name the operation that wrote them: file, writer, sequence number and offset, with
+//! a checksum.
 
 /// Bytes in a sector of the test devices.
 pub const SECTOR: usize = 512;
@@ -51,8 +52,8 @@ pub fn fill(bytes: &mut [u8], first_sector: u64, stamp: Stamp) {
     }
 }
 
-/// Fills `bytes`, which must be whole sectors, for an append whose offset is not known yet. [`identify`] determines the
-/// origin of the stamp.
+/// Fills `bytes`, which must be whole sectors, for an append whose offset is not known yet.
+/// [`identify`] determines the origin of the stamp.
 pub fn fill_append(bytes: &mut [u8], stamp: Stamp) {
     fill(bytes, APPENDED, stamp);
 }

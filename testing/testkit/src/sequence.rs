@@ -1,5 +1,6 @@
-//! A sequence of operations that the bytes of a fuzzer choose. The volume is compared with its model, is closed and opened again, and
-//! crashes in between; the sequence goes on with what a crash has left.
+//! A sequence of operations that the bytes of a fuzzer choose. The volume is compared with its
+//! model, is closed and opened again, and crashes in between; the sequence goes on with what a
+//! crash has left.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,7 +18,8 @@ const MOST: usize = 80;
 /// e2fsck checks one in this number of states.
 const SAMPLE: u64 = 16;
 
-/// The volumes: all ways to map files, groups of other sizes, features that change where data and names are.
+/// The volumes: all ways to map files, groups of other sizes, features that change where data and
+/// names are.
 const SHAPES: [Shape; 10] = [
     Shape::new(10, 1024, true),
     Shape::new(12, 2048, true),
@@ -121,8 +123,8 @@ impl Sequence {
         device
     }
 
-    /// Crashes in the last operation or after it, and checks what that leaves. The sequence goes on with that, or as if nothing had
-    /// happened.
+    /// Crashes in the last operation or after it, and checks what that leaves. The sequence goes on
+    /// with that, or as if nothing had happened.
     fn crash(self, choices: &mut Bytes<'_>) -> Self {
         let state = chosen_crash_state(&self.run.device, &self.run.base, self.before, choices);
         let model = self.run.model(state.epoch.start, state.epoch.end);

@@ -1,7 +1,7 @@
 //! Images of tests on a network block device instead of a file.
 //!
-//! `PAREXT4_TEST_SERVER` chooses the server: `nbdkit` or `qemu-nbd` serve the file of the image, and any other value is the
-//! configuration file of a Ceph cluster with a pool `rbd`.
+//! `PAREXT4_TEST_SERVER` chooses the server: `nbdkit` or `qemu-nbd` serve the file of the image,
+//! and any other value is the configuration file of a Ceph cluster with a pool `rbd`.
 
 use std::path::Path;
 use std::process::Command;
@@ -26,7 +26,8 @@ pub struct RbdImage {
 }
 
 impl Served {
-    /// Makes an image of `size` bytes and serves it. The file `image` holds its bytes on an NBD server.
+    /// Makes an image of `size` bytes and serves it. The file `image` holds its bytes on an NBD
+    /// server.
     ///
     /// # Panics
     /// The server that the environment names cannot be started.

@@ -27,17 +27,20 @@ pub fn fault() -> Option<String> {
     std::env::var("PAREXT4_FAULT").ok()
 }
 
-/// Returns the largest number of cases that a sample of the fault sweep has of each kind: `PAREXT4_FAULT_SAMPLE`.
+/// Returns the largest number of cases that a sample of the fault sweep has of each kind:
+/// `PAREXT4_FAULT_SAMPLE`.
 pub fn fault_sample() -> u64 {
     number("PAREXT4_FAULT_SAMPLE").unwrap_or(u64::MAX)
 }
 
-/// Returns the number of operations in each configuration of the random tests of one file: `PAREXT4_FSX_OPS`.
+/// Returns the number of operations in each configuration of the random tests of one file:
+/// `PAREXT4_FSX_OPS`.
 pub fn fsx_ops() -> u64 {
     number("PAREXT4_FSX_OPS").unwrap_or(2000)
 }
 
-/// Returns the number of operations of each thread that works on names of a mount: `PAREXT4_NAMES_OPS`.
+/// Returns the number of operations of each thread that works on names of a mount:
+/// `PAREXT4_NAMES_OPS`.
 pub fn names_ops() -> u64 {
     number("PAREXT4_NAMES_OPS").unwrap_or(1000)
 }
@@ -67,7 +70,8 @@ pub fn memory_mib() -> u64 {
     number("PAREXT4_MEMORY_MIB").unwrap_or(256)
 }
 
-/// Returns the seed of all random choices of the test `name`, and prints it: `PAREXT4_STRESS_SEED`, or else the clock.
+/// Returns the seed of all random choices of the test `name`, and prints it: `PAREXT4_STRESS_SEED`,
+/// or else the clock.
 pub fn seed(name: &str) -> u64 {
     let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos());
     #[expect(clippy::cast_possible_truncation, reason = "the low bits are the random ones")]

@@ -1,7 +1,8 @@
 //! Records the slowest calls of a test program for the report of `cargo xtask test`.
 //!
-//! `PAREXT4_SLOWEST` names a file. A call that is slower than all earlier calls of its kind in this process appends a line
-//! with its kind and its nanoseconds. Without the variable nothing is recorded.
+//! `PAREXT4_SLOWEST` names a file. A call that is slower than all earlier calls of its kind in this
+//! process appends a line with its kind and its nanoseconds. Without the variable nothing is
+//! recorded.
 
 use std::fs::File;
 use std::io::Write;
@@ -64,7 +65,8 @@ fn record_longest(kind: Kind, nanoseconds: u64) {
     }
 }
 
-/// Opens the file if it is not open. A thread that is about to become another user, who may not open it, calls this before.
+/// Opens the file if it is not open. A thread that is about to become another user, who may not
+/// open it, calls this before.
 pub fn open() {
     let _ = log();
 }

@@ -6,7 +6,8 @@ use std::process::{Command, Output};
 use crate::poll::until;
 use crate::skip::skipped;
 
-/// Runs a program with English messages. `None`, after a call of [`skipped`], if it is not installed.
+/// Runs a program with English messages. `None`, after a call of [`skipped`], if it is not
+/// installed.
 pub fn tool(command: &mut Command) -> Option<Output> {
     let output = command.env("LC_ALL", "C").output();
     if output.is_err() {
@@ -15,9 +16,10 @@ pub fn tool(command: &mut Command) -> Option<Output> {
     output.ok()
 }
 
-/// Unmounts a volume of the kernel. Retries while it is busy: between fork and exec, a program that another test is starting holds
-/// copies of this process's files, and with them the mount. If the volume is an image, blocks until the kernel has written all of
-/// it: a mount namespace that another test has just made holds a copy of the mount, and umount(8) does not wait for that.
+/// Unmounts a volume of the kernel. Retries while it is busy: between fork and exec, a program that
+/// another test is starting holds copies of this process's files, and with them the mount. If the
+/// volume is an image, blocks until the kernel has written all of it: a mount namespace that
+/// another test has just made holds a copy of the mount, and umount(8) does not wait for that.
 pub fn kernel_umount(dir: &Path) {
     let image = MountedImage::at(dir);
     let mut message = String::new();
@@ -30,7 +32,8 @@ pub fn kernel_umount(dir: &Path) {
     assert!(is_over || std::thread::panicking(), "{message}");
 }
 
-/// An image that `mount -o loop` has attached to a loop device, which is detached after the last write of the mounted volume.
+/// An image that `mount -o loop` has attached to a loop device, which is detached after the last
+/// write of the mounted volume.
 struct MountedImage {
     /// The file of sysfs that names the image.
     of_device: PathBuf,

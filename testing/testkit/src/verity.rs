@@ -1,5 +1,5 @@
-//! Files that fs-verity protects, made without the kernel: the Merkle tree and the descriptor are computed here, stored as ext4 does,
-//! and debugfs sets the size and the flag.
+//! Files that fs-verity protects, made without the kernel: the Merkle tree and the descriptor are
+//! computed here, stored as ext4 does, and debugfs sets the size and the flag.
 
 use std::path::Path;
 use std::process::Command;
@@ -100,8 +100,9 @@ pub fn offset(size: usize) -> u64 {
     size.next_multiple_of(65536) as u64
 }
 
-/// Writes a file and what ext4 stores of its protection, as a program that enables fs-verity and is interrupted before the last
-/// step: the file does not have the flag, and is longer than its data. Whole blocks of zeros become holes.
+/// Writes a file and what ext4 stores of its protection, as a program that enables fs-verity and is
+/// interrupted before the last step: the file does not have the flag, and is longer than its data.
+/// Whole blocks of zeros become holes.
 pub fn write(volume: &Volume, path: &str, data: &[u8], stored: &[u8]) {
     let file = volume.open_file(path, &OpenOptions::read_write().create_new(true)).unwrap();
     for (at, block) in data.chunks(4096).enumerate().filter(|(_, block)| block.iter().any(|&byte| byte != 0))
@@ -112,7 +113,8 @@ pub fn write(volume: &Volume, path: &str, data: &[u8], stored: &[u8]) {
     file.sync_all().unwrap();
 }
 
-/// Sets the size of a file that was [written](fn@write), and with `protected` the flag. The volume is closed.
+/// Sets the size of a file that was [written](fn@write), and with `protected` the flag. The volume
+/// is closed.
 pub fn set_size(image: &Path, path: &str, size: u64, protected: bool) {
     let set = |field: &str, value: String| {
         let request = format!("set_inode_field {path} {field} {value}");

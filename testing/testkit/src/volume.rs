@@ -35,7 +35,8 @@ pub struct Shape {
     pub inode_size: u16,
     /// Blocks of a cluster, with bigalloc; 1 without.
     pub cluster_blocks: u32,
-    /// The bytes of UUID and hash seed, of volumes that are the same each time; random, as the time is the clock's, if `None`.
+    /// The bytes of UUID and hash seed, of volumes that are the same each time; random, as the time
+    /// is the clock's, if `None`.
     pub identity: Option<u8>,
 }
 
@@ -101,7 +102,8 @@ impl Shape {
         mkfs(device, &self.options().device_is_zero(true)).unwrap();
     }
 
-    /// Makes an empty volume on a device full of old bytes, so that tests notice any that become visible.
+    /// Makes an empty volume on a device full of old bytes, so that tests notice any that become
+    /// visible.
     pub fn make_poisoned(self) -> MemDevice {
         let device = MemDevice::new(self.mib << 20);
         let poison = vec![0xa5; 1 << 20];
@@ -118,7 +120,8 @@ impl Shape {
     }
 }
 
-/// Returns an empty volume of 16 MiB in memory, with blocks of 4 KiB. The examples of the documentation use it.
+/// Returns an empty volume of 16 MiB in memory, with blocks of 4 KiB. The examples of the
+/// documentation use it.
 pub fn scratch() -> Volume {
     let device = Arc::new(Shape::new(16, 4096, true).make());
     Volume::open_device(device, &VolumeOptions::new().cache_bytes(1 << 20)).expect("the volume opens")
@@ -134,7 +137,8 @@ pub fn exercise_damaged(bytes: &[u8], exercise: impl Fn(&Volume)) {
     }
 }
 
-/// Returns options with which only syncs, closing and full transactions commit, so that runs are reproducible.
+/// Returns options with which only syncs, closing and full transactions commit, so that runs are
+/// reproducible.
 pub fn untimed() -> VolumeOptions {
     VolumeOptions::new().commit_interval(None)
 }
@@ -146,13 +150,15 @@ pub fn recover(device: &Arc<MemDevice>) {
     volume.close().expect("the volume closes");
 }
 
-/// Runs e2fsck on a copy of the volume. Returns its exit status and messages, or `None` if it is not installed.
+/// Runs e2fsck on a copy of the volume. Returns its exit status and messages, or `None` if it is
+/// not installed.
 pub fn e2fsck(device: &MemDevice, flags: &str) -> Option<(Option<i32>, String)> {
     let file = tempfile::NamedTempFile::new().unwrap();
     e2fsck_in(file.path(), device, None, flags)
 }
 
-/// Like [`e2fsck`], on a copy in a file, and with the journal on a device of its own, if it has one.
+/// Like [`e2fsck`], on a copy in a file, and with the journal on a device of its own, if it has
+/// one.
 fn e2fsck_in(
     path: &Path,
     device: &MemDevice,
@@ -217,8 +223,8 @@ pub fn assert_no_findings(device: &dyn Device, what: &str) {
     assert!(findings.is_empty(), "{what}: {}", findings.join("\n"));
 }
 
-/// Asserts that e2fsck finds no error in a volume after a crash, once it has replayed the journal and deleted the orphans,
-/// which it does without asking.
+/// Asserts that e2fsck finds no error in a volume after a crash, once it has replayed the journal
+/// and deleted the orphans, which it does without asking.
 pub fn assert_recovers(device: &MemDevice, what: &str) {
     recovered_by_e2fsck(device, what);
 }
@@ -228,7 +234,8 @@ pub fn assert_recovers_with(device: &MemDevice, journal: Option<&MemDevice>, wha
     recovered_with(device, journal, what);
 }
 
-/// Like [`assert_recovers`], and returns the volume as e2fsck leaves it, or `None` if it is not installed or does not recover it.
+/// Like [`assert_recovers`], and returns the volume as e2fsck leaves it, or `None` if it is not
+/// installed or does not recover it.
 pub fn recovered_by_e2fsck(device: &MemDevice, what: &str) -> Option<MemDevice> {
     recovered_with(device, None, what)
 }
@@ -236,8 +243,9 @@ pub fn recovered_by_e2fsck(device: &MemDevice, what: &str) -> Option<MemDevice> 
 fn recovered_with(device: &MemDevice, journal: Option<&MemDevice>, what: &str) -> Option<MemDevice> {
     let file = tempfile::NamedTempFile::new().unwrap();
     let (status, text) = e2fsck_in(file.path(), device, journal, "-fy")?;
-    // e2fsck 1.47.0 takes a commit block of which only the first sector was written for damage, leaves the transaction out and repairs
-    // the volume without its orphans. Linux 6.18 replays the transaction, and so does this project.
+    // e2fsck 1.47.0 takes a commit block of which only the first sector was written for damage,
+    // leaves the transaction out and repairs the volume without its orphans. Linux 6.18 replays the
+    // transaction, and so does this project.
     if text.contains(" was corrupt, replay was aborted.") && has_torn_commit(journal.unwrap_or(device)) {
         return None;
     }
@@ -258,8 +266,9 @@ fn has_torn_commit(device: &MemDevice) -> bool {
     bytes.chunks_exact(1024).any(|block| is_commit(block) && block[SECTOR..].iter().any(|&byte| byte != 0))
 }
 
-/// Returns true for the findings that e2fsck also has after a crash of the kernel: the kernel sets the feature `orphan_present` when it
-/// opens a volume, and e2fsck 1.47.0 deletes the orphans, but leaves their entries to a later pass.
+/// Returns true for the findings that e2fsck also has after a crash of the kernel: the kernel sets
+/// the feature `orphan_present` when it opens a volume, and e2fsck 1.47.0 deletes the orphans, but
+/// leaves their entries to a later pass.
 fn is_about_orphan_file(finding: &str) -> bool {
     let mut lines = finding.lines().rev();
     let is_cleared = lines.next() == Some("Clear? yes");
@@ -270,8 +279,9 @@ fn is_about_orphan_file(finding: &str) -> bool {
         })
 }
 
-/// Returns true if e2fsck has miscounted the usage of orphans: with clusters, e2fsck 1.47.0 subtracts only their blocks when it deletes
-/// them. The check of this project finds that the usage is right before.
+/// Returns true if e2fsck has miscounted the usage of orphans: with clusters, e2fsck 1.47.0
+/// subtracts only their blocks when it deletes them. The check of this project finds that the usage
+/// is right before.
 fn is_about_quota_of_orphans(finding: &str, text: &str, device: &MemDevice) -> bool {
     let is_quota = |line: &str| line.starts_with("Update quota info for quota type ");
     if !finding.lines().next_back().is_some_and(is_quota) || !text.contains(" orphaned inode ") {
@@ -282,8 +292,8 @@ fn is_about_quota_of_orphans(finding: &str, text: &str, device: &MemDevice) -> b
     true
 }
 
-/// Returns the volume without the record that an error stopped it. e2fsck does not trust the orphan list of a volume with errors, and
-/// asks about each orphan.
+/// Returns the volume without the record that an error stopped it. e2fsck does not trust the orphan
+/// list of a volume with errors, and asks about each orphan.
 pub fn without_error_record(device: &MemDevice) -> MemDevice {
     let mut bytes = device.snapshot();
     let mut superblock = Superblock::parse(&bytes[1024..2048]).expect("a superblock");
@@ -311,7 +321,8 @@ fn clear_journal_error(bytes: &mut [u8], block_size: usize) {
 
 /// Shortcuts of tests for files of direct I/O.
 pub trait DirectFiles {
-    /// Creates a file with permissions `0o644`, which must not exist, and opens it for reading and writing.
+    /// Creates a file with permissions `0o644`, which must not exist, and opens it for reading and
+    /// writing.
     ///
     /// # Errors
     /// As [`Volume::open_direct`].

@@ -1,5 +1,5 @@
-//! Aborts the test if an operation does not return. Delays the engine's threads at random steps in half of the time, because a
-//! hang may need a thread to stop between two certain steps.
+//! Aborts the test if an operation does not return. Delays the engine's threads at random steps in
+//! half of the time, because a hang may need a thread to stop between two certain steps.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use crate::slowest;
 
 /// Time between two checks.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Consecutive checks that one operation may last. Checks are counted instead of time, because a process or machine that is
-/// stopped makes none.
+/// Consecutive checks that one operation may last. Checks are counted instead of time, because a
+/// process or machine that is stopped makes none.
 const LIMIT: u32 = 120;
 /// One step in this number is delayed.
 const DELAY_ONE_IN: u32 = 100;
@@ -26,7 +26,8 @@ pub struct Watchdog {
 }
 
 struct Shared {
-    /// By thread: incremented when an operation begins and when it ends, so it is odd during an operation.
+    /// By thread: incremented when an operation begins and when it ends, so it is odd during an
+    /// operation.
     slots: Vec<AtomicU64>,
     stop: AtomicU64,
 }
@@ -77,7 +78,8 @@ impl Shared {
                 let now = slot.load(Ordering::Relaxed);
                 *seen = (now, if seen.0 == now { seen.1 + 1 } else { 1 });
                 if now % 2 == 1 && seen.1 > LIMIT {
-                    // Not `eprintln`: the output of a test is captured until it ends, and this one does not end.
+                    // Not `eprintln`: the output of a test is captured until it ends, and this one
+                    // does not end.
                     let mut stderr = std::io::stderr();
                     let _ = writeln!(
                         stderr,
@@ -91,7 +93,8 @@ impl Shared {
     }
 }
 
-/// Starts or stops the delays of all threads of the process. Builds without debug assertions have none.
+/// Starts or stops the delays of all threads of the process. Builds without debug assertions have
+/// none.
 fn delay_steps(on: bool) {
     #[cfg(all(debug_assertions, not(shuttle)))]
     parext4::delay_steps(if on { DELAY_ONE_IN } else { 0 });

@@ -1,4 +1,5 @@
-//! A sequence of operations of all kinds, determined by choices, with a model of the state after each.
+//! A sequence of operations of all kinds, determined by choices, with a model of the state after
+//! each.
 
 #![allow(missing_docs, reason = "the fields and variants explain themselves")]
 

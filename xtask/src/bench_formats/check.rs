@@ -1,4 +1,5 @@
-//! Checking an image of 20 GiB: `parext4 check` and `e2fsck -fn`, with the image in the page cache and not.
+//! Checking an image of 20 GiB: `parext4 check` and `e2fsck -fn`, with the image in the page cache
+//! and not.
 
 use std::fs::{self, File};
 use std::path::Path;

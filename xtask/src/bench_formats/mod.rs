@@ -1,5 +1,5 @@
-//! `parext4` beside e2fsprogs: filling an image, checking an image of 20 GiB, and overwriting files mapped by indirect blocks and by
-//! extents.
+//! `parext4` beside e2fsprogs: filling an image, checking an image of 20 GiB, and overwriting files
+//! mapped by indirect blocks and by extents.
 
 mod check;
 mod overwrite;

@@ -1,5 +1,6 @@
-//! Filling a new image with a tree: `parext4 mkfs` and `put`, `mke2fs -d`, and `mke2fs` and `debugfs`. Each program syncs the image,
-//! so a slow disk takes most of the time of all of them, and none of it for an image in memory.
+//! Filling a new image with a tree: `parext4 mkfs` and `put`, `mke2fs -d`, and `mke2fs` and
+//! `debugfs`. Each program syncs the image, so a slow disk takes most of the time of all of them,
+//! and none of it for an image in memory.
 
 use std::fmt::Write;
 use std::fs::{self, File};

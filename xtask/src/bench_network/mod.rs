@@ -1,7 +1,8 @@
-//! `parext4-bench` on network block devices beside fio's own engines for them, on the same image: what the file system
-//! costs.
+//! `parext4-bench` on network block devices beside fio's own engines for them, on the same image:
+//! what the file system costs.
 //!
-//! fio uses the bytes of the image after the volume, so that both programs use one server and one image in turn.
+//! fio uses the bytes of the image after the volume, so that both programs use one server and one
+//! image in turn.
 
 mod nbd;
 mod rbd;
@@ -86,7 +87,8 @@ fn measure_server(bed: &TestBed, server: &dyn Server, args: &Args) -> Result<()>
     println!("{}: {}", server.name(), server.limits());
     let mut report = Report::new(args.runs);
     for row in ROWS.iter().filter(|row| row.name.contains(&args.row)) {
-        // Without a claim by MMP, which waits at each open: it costs nothing while the volume is open.
+        // Without a claim by MMP, which waits at each open: it costs nothing while the volume is
+        // open.
         let mkfs = format!("mkfs --force -O ^mmp --size={VOLUME} {}", server.url());
         bed.parext4(&mkfs).run()?;
         let (mut ours, mut others) = (Vec::new(), Vec::new());

@@ -26,7 +26,8 @@ pub fn memory(bed: &TestBed, size: u64) -> Result<Box<dyn Server>> {
     started(bed, nbdkit, "nbdkit, memory", limits, socket)
 }
 
-/// Starts nbdkit with an image in memory, each request delayed by 2 milliseconds, as over a network to disks.
+/// Starts nbdkit with an image in memory, each request delayed by 2 milliseconds, as over a network
+/// to disks.
 pub fn delayed(bed: &TestBed, size: u64) -> Result<Box<dyn Server>> {
     let socket = bed.path("delay.sock");
     let nbdkit = nbdkit(&socket).args("--threads=64 --filter=delay memory").arg(format!("{size}"));

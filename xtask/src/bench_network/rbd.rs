@@ -38,7 +38,8 @@ impl Server for Rbd {
             .arg(format!("--rbdname={IMAGE}"))
     }
 
-    /// Each job of fio is a client of its own, and clients of one image pass its exclusive lock to each other at each write.
+    /// Each job of fio is a client of its own, and clients of one image pass its exclusive lock to
+    /// each other at each write.
     fn jobs(&self, words: &str) -> String {
         words.replace("--numjobs=10 --iodepth=10", "--numjobs=1 --iodepth=100")
     }

@@ -1,4 +1,5 @@
-//! Writers that keep the kernel's journal busy with names, sizes and blocks, and sync some of their files.
+//! Writers that keep the kernel's journal busy with names, sizes and blocks, and sync some of their
+//! files.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Result, Write};
@@ -15,7 +16,8 @@ const NAMES: u32 = 200;
 /// Synced files that one writer makes at most; the volume must have inodes for all of them.
 const SYNCED: u64 = 1_000;
 
-/// Changes files in `dir` until `stop`; adds each file that is synced, and not touched again, to `synced`.
+/// Changes files in `dir` until `stop`; adds each file that is synced, and not touched again, to
+/// `synced`.
 pub fn run(dir: &Path, seed: u64, stop: &AtomicBool, synced: &Mutex<Vec<PathBuf>>) {
     let mut rng = Rng::with_seed(seed);
     let _ = fs::create_dir(dir);
@@ -24,7 +26,8 @@ pub fn run(dir: &Path, seed: u64, stop: &AtomicBool, synced: &Mutex<Vec<PathBuf>
         if stop.load(Ordering::Relaxed) {
             return;
         }
-        // Half of the calls name what does not exist (any more), and the volume may be full: both belong here.
+        // Half of the calls name what does not exist (any more), and the volume may be full: both
+        // belong here.
         let _ = change(dir, &mut rng);
         if step % 64 == 0
             && step / 64 < SYNCED

@@ -1,4 +1,5 @@
-//! The crash sweep: power cuts during short sequences of operations and histories of threads. docs/testing.md describes it.
+//! The crash sweep: power cuts during short sequences of operations and histories of threads.
+//! docs/testing.md describes it.
 
 use std::time::Duration;
 

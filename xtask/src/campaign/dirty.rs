@@ -1,8 +1,9 @@
-//! Images with a dirty journal that the kernel wrote: parext4 recovers them as e2fsck and the kernel do.
+//! Images with a dirty journal that the kernel wrote: parext4 recovers them as e2fsck and the
+//! kernel do.
 //!
-//! The image under work lies in a volume of its own, the outer one. Freezing the outer volume stops every write to
-//! the image at one instant without telling the kernel's mount of it, so that a copy made then holds what a crash
-//! would have left.
+//! The image under work lies in a volume of its own, the outer one. Freezing the outer volume stops
+//! every write to the image at one instant without telling the kernel's mount of it, so that a copy
+//! made then holds what a crash would have left.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -39,8 +40,9 @@ const fn set(mke2fs: &'static str, mount: &'static str) -> Set {
     Set { mke2fs, mount, journal: None }
 }
 
-/// The usual options with small blocks of journal, without checksums, with checksums of each kind, with a commit block that is
-/// written along with its transaction, and with a journal on a device of its own.
+/// The usual options with small blocks of journal, without checksums, with checksums of each kind,
+/// with a commit block that is written along with its transaction, and with a journal on a device
+/// of its own.
 const SETS: &[Set] = &[
     set("-b 4096 -J size=4 -O 64bit,metadata_csum,orphan_file", ""),
     set("-b 1024 -J size=4 -O ^64bit,^metadata_csum,^orphan_file", ",journal_checksum"),
@@ -163,7 +165,8 @@ struct Crash<'a> {
 }
 
 impl Crash<'_> {
-    /// Recovers the volume in each way; all agree, e2fsck finds nothing, and the synced files are whole.
+    /// Recovers the volume in each way; all agree, e2fsck finds nothing, and the synced files are
+    /// whole.
     fn recover(&self) -> Result<()> {
         journal_diff::same_as_e2fsck(self.bed, &self.volume.image, self.volume.journal.as_deref())?;
         let by_kernel = self.by_kernel().context("recovered by the kernel")?;
@@ -194,7 +197,8 @@ impl Crash<'_> {
 
     fn by_kernel(&self) -> Result<Manifest> {
         let mut manifest = self.view(&self.copy()?, "rw")?;
-        // The kernel gives a file whose truncation it completes the time of the recovery; parext4 does not.
+        // The kernel gives a file whose truncation it completes the time of the recovery; parext4
+        // does not.
         manifest.forget_times_after(self.at)?;
         Ok(manifest)
     }
@@ -211,7 +215,8 @@ impl Crash<'_> {
         manifest
     }
 
-    /// The tree that the kernel shows of a recovered volume. The files that were synced are whole in it.
+    /// The tree that the kernel shows of a recovered volume. The files that were synced are whole
+    /// in it.
     fn view(&self, volume: &Crashed, options: &str) -> Result<Manifest> {
         let device = volume.journal.as_deref().map(Loop::attach).transpose()?;
         let journal = device.as_ref().map(|device| format!(",journal_path={}", device.device().display()));

@@ -1,7 +1,8 @@
-//! Images with fast commits that the kernel wrote: parext4 recovers the tree as it was when the kernel wrote the last of them.
+//! Images with fast commits that the kernel wrote: parext4 recovers the tree as it was when the
+//! kernel wrote the last of them.
 //!
-//! After a sync of every file, the fast commits hold all changes. So the live tree is the reference: the replays of the kernel and
-//! of e2fsck 1.47 reject or lose some of these.
+//! After a sync of every file, the fast commits hold all changes. So the live tree is the
+//! reference: the replays of the kernel and of e2fsck 1.47 reject or lose some of these.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -75,8 +76,9 @@ fn one_crash(bed: &TestBed, set: &str, rng: &mut Rng) -> Result<u32> {
             found.forget_times_after(at)?;
             found.forget_times_of_dirs();
             match live.compare(&found) {
-                // The kernel logs contents that a write moves out of an inode as a block of metadata, and does not revoke the block when it
-                // is freed. If a fast commit then logs it as data of another file, any replay overwrites that file.
+                // The kernel logs contents that a write moves out of an inode as a block of
+                // metadata, and does not revoke the block when it is freed. If a fast commit then
+                // logs it as data of another file, any replay overwrites that file.
                 Err(_) if set.contains("inline_data") => {
                     let mut wanted = recovered_by_e2fsck(bed, &crashed)?;
                     wanted.forget_times_after(at)?;
@@ -123,7 +125,8 @@ fn recovered_by_e2fsck(bed: &TestBed, crashed: &Path) -> Result<Manifest> {
     Ok(found)
 }
 
-/// Returns true if the log has a complete fast commit: a recovery by parext4 replays a transaction more than the log has.
+/// Returns true if the log has a complete fast commit: a recovery by parext4 replays a transaction
+/// more than the log has.
 fn has_fast_commits(image: &Path) -> Result<bool> {
     let text = cmd("debugfs").args("-R").arg("logdump -S").arg(image).run()?;
     Ok(text.contains("Fast Commit") || text.lines().any(|line| line.contains("tag ")))
@@ -137,8 +140,9 @@ struct Tree {
     /// Open files without a name.
     unnamed: Vec<File>,
     next: u32,
-    /// Contents may lie in inodes. The kernel does not log them in a fast commit when fallocate(2) moves them out, and writes bytes that a
-    /// truncation has removed when a write moves them out. So there is neither.
+    /// Contents may lie in inodes. The kernel does not log them in a fast commit when fallocate(2)
+    /// moves them out, and writes bytes that a truncation has removed when a write moves them out.
+    /// So there is neither.
     inline: bool,
 }
 

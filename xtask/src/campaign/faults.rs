@@ -1,5 +1,6 @@
-//! The fault sweep: workloads over all operations, repeated with each request of the device failing, with little memory, and with each
-//! number of blocks and inodes that does not suffice. The workloads are tests; `testkit::fault_sweep` has what they assert.
+//! The fault sweep: workloads over all operations, repeated with each request of the device
+//! failing, with little memory, and with each number of blocks and inodes that does not suffice.
+//! The workloads are tests; `testkit::fault_sweep` has what they assert.
 
 use anyhow::{Result, ensure};
 
@@ -33,7 +34,8 @@ pub struct Args {
 const ENGINE: &str = "--test crash";
 const COMMANDS: &str = "--test network";
 
-/// Runs the workloads of the engine with a sample of the faults. The workloads of commands run with the other tests of commands.
+/// Runs the workloads of the engine with a sample of the faults. The workloads of commands run with
+/// the other tests of commands.
 pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
     cargo_test::run(cargo_test::scaled(tests(ENGINE, ALL), scope), "faults", report)
 }

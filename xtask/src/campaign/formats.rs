@@ -1,5 +1,5 @@
-//! The kinds of images: whole trees in both directions (what parext4 puts the kernel sees, and what the kernel writes parext4 gets),
-//! and the tests of the engine that run over all kinds.
+//! The kinds of images: whole trees in both directions (what parext4 puts the kernel sees, and what
+//! the kernel writes parext4 gets), and the tests of the engine that run over all kinds.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -53,7 +53,8 @@ struct Source {
     mib: u64,
 }
 
-/// Runs the part of `cargo xtask test`: trees on one kind, or on some. The step of the engine's tests runs the tests over kinds.
+/// Runs the part of `cargo xtask test`: trees on one kind, or on some. The step of the engine's
+/// tests runs the tests over kinds.
 pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
     let bed = TestBed::new()?;
     let kinds = with_trees("", SEED);
@@ -109,7 +110,8 @@ fn full() -> Source {
     Source { name: "20,000 files", plan: Plan::full(SEED), mib: 768 }
 }
 
-/// Returns the kinds that can hold a tree: inodes have room for all times, and the geometry suits any size.
+/// Returns the kinds that can hold a tree: inodes have room for all times, and the geometry suits
+/// any size.
 fn with_trees(only: &str, seed: u64) -> Vec<Kind> {
     let excluded = ["-r 0", "-I 128", "^extra_isize", "-o hurd", "-N ", "-O none"];
     let holds = |kind: &Kind| {

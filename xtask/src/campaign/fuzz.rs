@@ -1,5 +1,6 @@
-//! The fuzz targets of the folder `fuzz`, one after another. Each begins with the inputs in `fuzz/inputs`, and adds inputs that reach new
-//! code to `fuzz/corpus`; an input that fails is kept in `fuzz/artifacts`.
+//! The fuzz targets of the folder `fuzz`, one after another. Each begins with the inputs in
+//! `fuzz/inputs`, and adds inputs that reach new code to `fuzz/corpus`; an input that fails is kept
+//! in `fuzz/artifacts`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,8 @@ const TARGETS: [(&str, u32); 6] = [
     ("requests", 60),
     ("arguments", 20),
 ];
-/// Limits of each target: the largest allocation, and all memory, most of which the sound images use.
+/// Limits of each target: the largest allocation, and all memory, most of which the sound images
+/// use.
 const LIMITS: &str = "-malloc_limit_mb=96 -rss_limit_mb=6144 -print_final_stats=1";
 /// Inputs that one process runs to count lines.
 const INPUTS: usize = 500;
@@ -97,7 +99,8 @@ fn missing() -> Option<&'static str> {
     None
 }
 
-/// Runs each input of the chosen targets once, and prints the coverage. The coverage by the target `image` alone has floors.
+/// Runs each input of the chosen targets once, and prints the coverage. The coverage by the target
+/// `image` alone has floors.
 fn coverage(folder: &Path, chosen: impl Fn(&str) -> bool, report: &mut Report) -> Result<()> {
     let coverage = Coverage::new("fuzz")?;
     let build = cargo("build --release --bins --message-format=json").dir(folder);

@@ -13,16 +13,16 @@ use crate::testbed::{TestBed, remove};
 const SUPERBLOCK: u64 = 1024;
 const CHUNK: usize = 1 << 20;
 
-/// The bytes that the two may leave different: the superblock says when and how much its writer wrote
-/// (Documentation/filesystems/ext4/super.rst).
+/// The bytes that the two may leave different: the superblock says when and how much its writer
+/// wrote (Documentation/filesystems/ext4/super.rst).
 const ALLOWED: &[Range<u64>] = &[
     SUPERBLOCK + 0x30..SUPERBLOCK + 0x34,   // s_wtime
     SUPERBLOCK + 0x178..SUPERBLOCK + 0x180, // s_kbytes_written
     SUPERBLOCK + 0x3fc..SUPERBLOCK + 0x400, // s_checksum, which covers them
 ];
 
-/// Replays the journal of `image`, or the journal in an image of its own, with e2fsck and with parext4, each on a copy; the copies of
-/// `image` must be equal.
+/// Replays the journal of `image`, or the journal in an image of its own, with e2fsck and with
+/// parext4, each on a copy; the copies of `image` must be equal.
 pub fn same_as_e2fsck(bed: &TestBed, image: &Path, journal: Option<&Path>) -> Result<()> {
     let (theirs, ours) = (bed.path("replayed-e2fsck"), bed.path("replayed-parext4"));
     image::copy(image, &theirs)?;
@@ -33,8 +33,8 @@ pub fn same_as_e2fsck(bed: &TestBed, image: &Path, journal: Option<&Path>) -> Re
     let log = copy_of_log()?;
     bed.parext4("recover --journal-only").option("--journal", log).arg(&ours).run()?;
     if image::has_orphans(&ours)? {
-        // Before it stops, e2fsck also releases orphans, which no option turns off. It finds no journal to replay
-        // here, so that this is all it adds.
+        // Before it stops, e2fsck also releases orphans, which no option turns off. It finds no
+        // journal to replay here, so that this is all it adds.
         image::e2fsck_replay(&ours, log)?;
     }
     compare(&theirs, &ours)

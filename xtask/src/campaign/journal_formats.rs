@@ -1,4 +1,5 @@
-//! Logs of every format, in the volume or on a device of its own, as debugfs writes them: parext4 replays them as e2fsck does, and goes on with the journal.
+//! Logs of every format, in the volume or on a device of its own, as debugfs writes them: parext4
+//! replays them as e2fsck does, and goes on with the journal.
 
 use std::fs;
 use std::path::Path;
@@ -93,8 +94,9 @@ fn one_format(bed: &TestBed, format: &Format) -> Result<()> {
     [Some(&*image), journal].into_iter().flatten().try_for_each(remove)
 }
 
-/// Writes three transactions over free blocks: the second one revokes a block of the first, and the third one logs blocks of the
-/// first again. The first block of each begins like a log block, so it is escaped.
+/// Writes three transactions over free blocks: the second one revokes a block of the first, and the
+/// third one logs blocks of the first again. The first block of each begins like a log block, so it
+/// is escaped.
 fn write_log(bed: &TestBed, image: &Path, journal: Option<&Path>, open: &str) -> Result<()> {
     let (data, script) = (bed.path("data"), bed.path("script"));
     let mut bytes = vec![7; 4 * 4096];

@@ -1,4 +1,5 @@
-//! `parext4 put` killed at random moments: what it reported as synced is whole, and the volume is consistent.
+//! `parext4 put` killed at random moments: what it reported as synced is whole, and the volume is
+//! consistent.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -41,8 +42,9 @@ pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Kills `put` `kills` times. It copies `source` into an image that mke2fs makes with the options `set`. `name` returns what
-/// parext4 is given for an image file: its path, or a URL that leads to it.
+/// Kills `put` `kills` times. It copies `source` into an image that mke2fs makes with the options
+/// `set`. `name` returns what parext4 is given for an image file: its path, or a URL that leads to
+/// it.
 pub fn killed(
     bed: &TestBed,
     source: &Source,
@@ -129,7 +131,8 @@ impl<'a> Victim<'a> {
         remove(&image)
     }
 
-    /// Starts a put on a fresh image, kills it after `time`; returns the paths in the tree that it reported.
+    /// Starts a put on a fresh image, kills it after `time`; returns the paths in the tree that it
+    /// reported.
     fn put(&self, image: &Path, time: Duration) -> Result<Vec<PathBuf>> {
         image::copy(&self.fresh, image)?;
         let put = self.bed.parext4("put --quiet --report --sync-every 40").arg(&self.source.root);
@@ -137,7 +140,8 @@ impl<'a> Victim<'a> {
         end_after(child, time)
     }
 
-    /// The kernel's recovery, parext4's and e2fsck's agree, find nothing wrong, and lose nothing reported.
+    /// The kernel's recovery, parext4's and e2fsck's agree, find nothing wrong, and lose nothing
+    /// reported.
     fn check(&self, image: &Path, synced: &[PathBuf]) -> Result<()> {
         journal_diff::same_as_e2fsck(self.bed, image, None)?;
         let ours = self.bed.path("recovered-parext4");
@@ -162,7 +166,8 @@ impl<'a> Victim<'a> {
     }
 }
 
-/// Kills `child` after `time`, unless it ends before; returns the paths of the lines `synced PATH` that it printed.
+/// Kills `child` after `time`, unless it ends before; returns the paths of the lines `synced PATH`
+/// that it printed.
 fn end_after(mut child: Child, time: Duration) -> Result<Vec<PathBuf>> {
     let stdout = child.stdout.take().context("the put has no standard output")?;
     let reader = thread::spawn(move || {

@@ -1,4 +1,5 @@
-//! Volumes that parext4 makes, in the kernel's hands: mounted, written and verified by fio, checked by e2fsck.
+//! Volumes that parext4 makes, in the kernel's hands: mounted, written and verified by fio, checked
+//! by e2fsck.
 
 use std::path::Path;
 
@@ -44,7 +45,8 @@ fn one(bed: &TestBed, options: &str, scope: Scope) -> Result<()> {
     remove(&image)
 }
 
-/// parext4 reads what fio wrote: the same tree as the kernel showed, and fio recognises each block of its own.
+/// parext4 reads what fio wrote: the same tree as the kernel showed, and fio recognises each block
+/// of its own.
 fn read_back(bed: &TestBed, image: &Path, size: &str, seen_by_kernel: &Manifest) -> Result<()> {
     let got = bed.path("got");
     bed.parext4("get --quiet").arg(inside(image, "/")).arg(&got).run()?;
@@ -55,7 +57,8 @@ fn read_back(bed: &TestBed, image: &Path, size: &str, seen_by_kernel: &Manifest)
     result.map(drop)
 }
 
-/// Two jobs of random writes with a checksum in each block; a fixed seed, so that a later run can verify.
+/// Two jobs of random writes with a checksum in each block; a fixed seed, so that a later run can
+/// verify.
 fn fio(dir: &Path, size: &str) -> Cmd {
     cmd("fio")
         .args("--name=job --numjobs=2 --rw=randwrite --bs=1k-16k --ioengine=psync --fallocate=none")

@@ -1,5 +1,6 @@
-//! The mutation run: guards, orderings and error paths of the range lock and of parts of the engine are broken one at a time, and the
-//! tests must notice. The crate `mutants` finds and runs the mutants; docs/testing.md describes it.
+//! The mutation run: guards, orderings and error paths of the range lock and of parts of the engine
+//! are broken one at a time, and the tests must notice. The crate `mutants` finds and runs the
+//! mutants; docs/testing.md describes it.
 
 use anyhow::{Context, Result, ensure};
 

@@ -1,4 +1,5 @@
-//! The simulator: the engine on a simulated device with time skipped, one seed after the other. docs/testing.md describes it.
+//! The simulator: the engine on a simulated device with time skipped, one seed after the other.
+//! docs/testing.md describes it.
 
 use std::iter::Sum;
 use std::thread;
@@ -41,7 +42,8 @@ pub fn run_some(args: &Args, report: &mut Report) -> Result<()> {
     simulate(args.seed, args.runs, time, report)
 }
 
-/// Packages with code for the model checker. Together they always have the same features, so none is built twice.
+/// Packages with code for the model checker. Together they always have the same features, so none
+/// is built twice.
 const MODELS: &str = "-p rangelock -p parext4 -p parext4-mount -p parext4-nbd -p simulator";
 
 /// Returns the tests under the model checker that `words` select.
@@ -49,7 +51,8 @@ pub fn models(words: &str) -> Cmd {
     models_of(MODELS, words)
 }
 
-/// Returns the tests of the range lock under the model checker. They are built in a sixth of the time of all models.
+/// Returns the tests of the range lock under the model checker. They are built in a sixth of the
+/// time of all models.
 pub fn models_of_range_lock(words: &str) -> Cmd {
     models_of("-p rangelock", words)
 }

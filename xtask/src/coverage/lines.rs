@@ -20,7 +20,8 @@ impl Lines {
     }
 }
 
-/// Returns the lines of each file of a tracefile below `root`, without the tests at the end of the file. Paths begin at `root`.
+/// Returns the lines of each file of a tracefile below `root`, without the tests at the end of the
+/// file. Paths begin at `root`.
 pub fn of_files(tracefile: &str, root: &Path) -> Result<Vec<(PathBuf, Lines)>> {
     let records = tracefile.split("end_of_record").filter_map(|record| record.split_once("SF:"));
     let files = records.map(|(_, record)| {

@@ -1,5 +1,5 @@
-//! LLVM's tools for profiles. LLVM 19 and later read the profiles of Rust 1.95, whose LLVM is newer but writes the same versions of the
-//! formats.
+//! LLVM's tools for profiles. LLVM 19 and later read the profiles of Rust 1.95, whose LLVM is newer
+//! but writes the same versions of the formats.
 
 use std::fs;
 use std::path::{Path, PathBuf};

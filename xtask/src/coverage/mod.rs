@@ -1,7 +1,9 @@
-//! Line coverage: of the workspace by all tests, and of the formats by the inputs of the fuzz targets.
+//! Line coverage: of the workspace by all tests, and of the formats by the inputs of the fuzz
+//! targets.
 //!
-//! The compiler instruments the programs (`-Cinstrument-coverage`); each run adds its counts to profiles, and llvm-cov turns them into
-//! lines. Programs that are killed, such as servers of the campaigns, leave no counts.
+//! The compiler instruments the programs (`-Cinstrument-coverage`); each run adds its counts to
+//! profiles, and llvm-cov turns them into lines. Programs that are killed, such as servers of the
+//! campaigns, leave no counts.
 
 mod lines;
 mod llvm;
@@ -37,7 +39,8 @@ const FLOORS: &[Floor] = &[
 /// The tests of a workspace, in the profile that the engine's tests use.
 const TESTS: &str = "test --workspace --profile stress --no-fail-fast --lib --bins --tests";
 
-/// The programs of another user cannot add to the profiles of this one, and say so, where this test expects one line only.
+/// The programs of another user cannot add to the profiles of this one, and say so, where this test
+/// expects one line only.
 const SKIPPED: &str = "permission_is_denied_by_name";
 
 /// Runs all tests, prints the coverage of each module, and fails below its floor.
@@ -71,7 +74,8 @@ impl Coverage {
         Ok(Self { llvm: Llvm::find()?, folder })
     }
 
-    /// Has a cargo command build instrumented programs, also with other `flags`, and the programs that it runs add counts.
+    /// Has a cargo command build instrumented programs, also with other `flags`, and the programs
+    /// that it runs add counts.
     pub fn build(&self, command: Cmd, flags: &str) -> Cmd {
         self.run(command)
             .env("RUSTFLAGS", format!("-Cinstrument-coverage {flags}"))
@@ -85,7 +89,8 @@ impl Coverage {
         command.env("LLVM_PROFILE_FILE", self.folder.join("profiles").join("%4m.profraw"))
     }
 
-    /// Prints the coverage of each module by the counts so far. A module below its floor is a failure.
+    /// Prints the coverage of each module by the counts so far. A module below its floor is a
+    /// failure.
     pub fn report(&self, programs: &[PathBuf], floors: &[Floor], report: &mut Report) -> Result<()> {
         let profile = self.folder.join("profile");
         self.llvm.merge(&self.folder.join("profiles"), &profile)?;

@@ -16,7 +16,8 @@ pub struct Floor {
 /// The lines of each module.
 pub struct Modules(BTreeMap<String, Lines>);
 
-/// Adds up the lines of files, whose paths begin at the root of the workspace. Tests and their helpers are left out.
+/// Adds up the lines of files, whose paths begin at the root of the workspace. Tests and their
+/// helpers are left out.
 pub fn sum(files: &[(PathBuf, Lines)]) -> Modules {
     let mut modules: BTreeMap<String, Lines> = BTreeMap::new();
     for (path, lines) in files {

@@ -12,7 +12,8 @@ use crate::scope::Scope;
 use crate::workspace::cargo;
 use crate::{cargo_test, tidy};
 
-/// Test programs that wait most of their time, for other machines and for servers that come back. They run beside the others.
+/// Test programs that wait most of their time, for other machines and for servers that come back.
+/// They run beside the others.
 const WAITING: &[&str] = &["ceph", "mmp", "nbd", "network"];
 
 pub(super) fn tidy(_: Scope, report: &mut Report) -> Result<()> {
@@ -37,12 +38,14 @@ pub(super) fn build(_: Scope, report: &mut Report) -> Result<()> {
     plain("cargo test --no-run", workspace_tests("--lib --bins --tests --no-run --quiet"), report)
 }
 
-/// The tests of all packages but the [`tools`] that `words` select. Packages alone would have other features, and be built again.
+/// The tests of all packages but the [`tools`] that `words` select. Packages alone would have other
+/// features, and be built again.
 fn workspace_tests(words: &str) -> Cmd {
     cargo("test --workspace --exclude xtask --exclude mutants --profile stress --no-fail-fast").args(words)
 }
 
-/// Runs the tests of the programs that test. They share what is built with this program, and nothing with the others.
+/// Runs the tests of the programs that test. They share what is built with this program, and
+/// nothing with the others.
 pub(super) fn tools(_: Scope, report: &mut Report) -> Result<()> {
     cargo_test::run(cargo("test --package xtask --package mutants --no-fail-fast"), "tools", report)
 }
@@ -54,13 +57,15 @@ pub(super) fn unit(scope: Scope, report: &mut Report) -> Result<()> {
     run_programs(&|| cargo_test::scaled(workspace_tests(""), scope), "unit", programs, None, report)
 }
 
-/// Returns the names of the test programs of the engine. Programs of these names in other packages run with them.
+/// Returns the names of the test programs of the engine. Programs of these names in other packages
+/// run with them.
 fn engine_programs() -> Result<BTreeSet<String>> {
     test_programs(|package| package == "parext4")
 }
 
-/// Builds and runs test programs, without the tests whose names contain `skip`. The programs that [`WAITING`] lists run beside the rest,
-/// of which two run at a time, because single tests of each keep no processor busy.
+/// Builds and runs test programs, without the tests whose names contain `skip`. The programs that
+/// [`WAITING`] lists run beside the rest, of which two run at a time, because single tests of each
+/// keep no processor busy.
 fn run_programs(
     command: &dyn Fn() -> Cmd,
     name: &str,

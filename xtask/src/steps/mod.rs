@@ -71,7 +71,8 @@ const MODELS: &[Step] = &[
     step("asan", "the tests of the device queues and the range lock under AddressSanitizer", asan::run),
 ];
 
-/// Campaigns that mostly wait for the kernel, and then checks that need no other step, because this list ends first.
+/// Campaigns that mostly wait for the kernel, and then checks that need no other step, because this
+/// list ends first.
 const KERNEL: &[Step] = &[
     step("formats", "trees copied in and out of images of many kinds, against the kernel", formats::run)
         .mounts(),
@@ -108,13 +109,15 @@ const SERVERS: &[Step] = &[
     ),
 ];
 
-/// A list of steps that run one after another, at the same time as the other lists: most steps do not keep all processors busy.
+/// A list of steps that run one after another, at the same time as the other lists: most steps do
+/// not keep all processors busy.
 struct List {
     name: &'static str,
     steps: &'static [Step],
     /// The less important its builds are than the tests of the others, the higher.
     nice: i32,
-    /// True if its steps run the programs that [`workspace::build_programs`](crate::workspace::build_programs) builds.
+    /// True if its steps run the programs that
+    /// [`workspace::build_programs`](crate::workspace::build_programs) builds.
     runs_programs: bool,
 }
 

@@ -18,7 +18,8 @@ pub struct Choice<'a> {
     pub only: &'a [String],
     /// How much of each step.
     pub scope: Scope,
-    /// True in a process that another one has started for one list, after it installed the packages and built the programs.
+    /// True in a process that another one has started for one list, after it installed the packages
+    /// and built the programs.
     pub is_beside: bool,
 }
 
@@ -37,7 +38,8 @@ impl Choice<'_> {
 /// A list, and the chosen steps of it.
 type Chosen = (&'static List, Vec<&'static Step>);
 
-/// Runs the chosen steps; returns whether all passed. Each list runs in a process of its own, a single list in this one.
+/// Runs the chosen steps; returns whether all passed. Each list runs in a process of its own, a
+/// single list in this one.
 ///
 /// # Errors
 /// If no step has one of the chosen names.

@@ -102,8 +102,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// Returns the same tree on a volume that allocates space in units of `unit` bytes: each run of data may begin and end within a
-    /// unit.
+    /// Returns the same tree on a volume that allocates space in units of `unit` bytes: each run of
+    /// data may begin and end within a unit.
     pub fn in_units(&self, unit: u64) -> Manifest {
         let mut manifest = self.clone();
         for entry in manifest.entries.values_mut() {
@@ -125,8 +125,8 @@ impl Manifest {
         self.compare_paths(other, self.entries.keys().chain(other.entries.keys()))
     }
 
-    /// Fails if one of `paths` is not the same in `other`. Link groups are left out: some of a file's names may
-    /// be missing there.
+    /// Fails if one of `paths` is not the same in `other`. Link groups are left out: some of a
+    /// file's names may be missing there.
     pub fn compare_some<'a>(
         &self,
         other: &Manifest,
@@ -225,8 +225,8 @@ impl Entry {
 }
 
 impl Content {
-    /// Returns true if `found` has the same content and has allocated little more than its data needs, or no more than
-    /// `self`: a writer that was killed may have left blocks past the end.
+    /// Returns true if `found` has the same content and has allocated little more than its data
+    /// needs, or no more than `self`: a writer that was killed may have left blocks past the end.
     fn is_kept_by(&self, found: &Content) -> bool {
         match (self, found) {
             (

@@ -1,5 +1,5 @@
-//! Cases with names and small files, as in programs that create, look up, rename and remove many files. No source measured
-//! them.
+//! Cases with names and small files, as in programs that create, look up, rename and remove many
+//! files. No source measured them.
 
 use std::time::Duration;
 
@@ -8,8 +8,9 @@ use crate::sources::metadata::{Names, Operation, Tree, TreeTask};
 use crate::sources::workload::Workload;
 
 const THREADS: u32 = 2;
-/// Largest duration of a run. Slow file systems do not finish all names in this time. Shorter runs would say little, because
-/// the rate depends on the number of names, and file systems also work in the background.
+/// Largest duration of a run. Slow file systems do not finish all names in this time. Shorter runs
+/// would say little, because the rate depends on the number of names, and file systems also work in
+/// the background.
 const LONGEST: Duration = Duration::from_millis(2500);
 
 /// Returns the cases. All file systems get the same system calls.

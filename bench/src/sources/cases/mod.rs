@@ -42,10 +42,11 @@ pub struct Case {
     pub source: &'static str,
     pub case: String,
     pub work: Workload,
-    /// Operations per second that the source measured before its change. The simulated device gets a latency that gives this rate.
+    /// Operations per second that the source measured before its change. The simulated device gets
+    /// a latency that gives this rate.
     pub before: Option<f64>,
-    /// Bytes of the cache of every run, if it must not hold all files: of the engine's page cache, or of a memory control group
-    /// that limits the kernel's.
+    /// Bytes of the cache of every run, if it must not hold all files: of the engine's page cache,
+    /// or of a memory control group that limits the kernel's.
     pub cache: Option<u64>,
     /// The participants. Rates are relative to the first.
     pub runs: Vec<Participant>,
@@ -156,7 +157,8 @@ impl Participant {
     }
 }
 
-/// Returns the cases of S1: writes into preallocated blocks in parallel. The table of the source, on a device as slow as there.
+/// Returns the cases of S1: writes into preallocated blocks in parallel. The table of the source,
+/// on a device as slow as there.
 fn s1(scale: Scale) -> Vec<Case> {
     let sim = on(Subject::Lib(Storage::Simulated));
     let runs = [
@@ -225,7 +227,8 @@ fn s2(scale: Scale) -> Vec<Case> {
 fn s3(scale: Scale) -> Vec<Case> {
     let sim = on(Subject::Lib(Storage::Simulated));
     let runs = [sim.policy(Policy::Exclusive), sim.policy(Policy::SharedOverwrite), sim];
-    // A device moves data without processor time. So the memory of the simulated device should fit the processor's caches.
+    // A device moves data without processor time. So the memory of the simulated device should fit
+    // the processor's caches.
     let size = scale.size.min(64 << 20);
     let overwrite = job(Scale { size, ..scale }, Layout::Written, 2048, 8, 256);
     let unwritten = half_blocks(job(scale, Layout::Unwritten, 2048, 8, 16), 0);
@@ -257,7 +260,8 @@ fn one_file(scale: Scale) -> Vec<Case> {
     ]
 }
 
-/// Returns the cases of S4: buffered reads and writes of one file in parallel. The file stays in memory.
+/// Returns the cases of S4: buffered reads and writes of one file in parallel. The file stays in
+/// memory.
 fn s4(scale: Scale) -> Vec<Case> {
     let policies =
         [Policy::Exclusive, Policy::SharedOverwrite, Policy::Range].map(|policy| PLAIN.policy(policy));
@@ -270,14 +274,16 @@ fn s4(scale: Scale) -> Vec<Case> {
     ]
 }
 
-/// Returns the cases of S5: changes of ranges in parallel to I/O elsewhere in the file, and the cost of range locks.
+/// Returns the cases of S5: changes of ranges in parallel to I/O elsewhere in the file, and the
+/// cost of range locks.
 fn s5(scale: Scale) -> Vec<Case> {
     let runs = [PLAIN, LOOP, EXT4, XFS].map(|run| [run, run.punched()]).concat();
     let punched = row("S5", "overwrite-4k-8-beside-punch", job(scale, Layout::Written, 4096, 8, 1), &runs);
     [vec![punched], passes::cases(scale)].concat()
 }
 
-/// Returns the cases of buffered I/O: threads in one file, a file for each thread, and one thread that streams.
+/// Returns the cases of buffered I/O: threads in one file, a file for each thread, and one thread
+/// that streams.
 fn buffered(scale: Scale) -> Vec<Case> {
     let runs = [PLAIN, EXT4, XFS].map(|run| [run, run.per_job()]).concat();
     let random = |rw| cached(job(scale, Layout::Written, 4096, 8, 1), rw);
@@ -369,7 +375,8 @@ impl Case {
         missing.is_none()
     }
 
-    /// Returns the label of a participant: the settings in which the participants of the case differ.
+    /// Returns the label of a participant: the settings in which the participants of the case
+    /// differ.
     pub fn label(&self, which: usize) -> String {
         let run = &self.runs[which];
         let lib: Vec<Engine> =

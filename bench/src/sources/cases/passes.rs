@@ -1,4 +1,5 @@
-//! The cases of S5 that measure the cost of range locks: one pass of one thread over a file in memory.
+//! The cases of S5 that measure the cost of range locks: one pass of one thread over a file in
+//! memory.
 
 use super::{Case, EXT4, PLAIN, Scale, XFS, cached, job, row};
 use crate::job::{IoEngine, Job, Layout, Rw};

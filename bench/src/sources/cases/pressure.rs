@@ -6,7 +6,8 @@ use crate::job::{Job, Layout, Rw};
 /// Sizes of the files, as multiples of the cache.
 const MULTIPLES: [u64; 3] = [1, 2, 4];
 
-/// Returns the cases: overwrites, and a mix of reads and overwrites, with all jobs in step (see [`lockstep`](crate::lockstep)).
+/// Returns the cases: overwrites, and a mix of reads and overwrites, with all jobs in step (see
+/// [`lockstep`](crate::lockstep)).
 pub fn cases(scale: Scale) -> Vec<Case> {
     let cache = scale.size / 8;
     let each = [PLAIN, EXT4, XFS].map(|run| [run, run.per_job()]).concat();

@@ -1,4 +1,5 @@
-//! Databases as real programs on a mounted file system, and the calls that make their commits durable.
+//! Databases as real programs on a mounted file system, and the calls that make their commits
+//! durable.
 
 mod commit;
 mod postgresql;

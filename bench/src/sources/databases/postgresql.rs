@@ -26,7 +26,8 @@ pub enum PgTask {
     Init,
     /// `pgbench -i`.
     Load,
-    /// The default transactions of pgbench: three updates, a query and an insertion, each made durable.
+    /// The default transactions of pgbench: three updates, a query and an insertion, each made
+    /// durable.
     ReadWrite,
     /// `pgbench -S`: a query by key.
     Select,
@@ -156,8 +157,8 @@ impl Cluster {
     }
 }
 
-/// Returns the microseconds of a transaction from a line of pgbench's log, whose fields are: client,
-/// number, microseconds, script, ...
+/// Returns the microseconds of a transaction from a line of pgbench's log, whose fields are:
+/// client, number, microseconds, script, ...
 fn microseconds(line: &str) -> Option<u64> {
     line.split(' ').nth(2)?.parse().ok()
 }

@@ -14,7 +14,8 @@ use crate::sources::command::{command, run as run_command};
 pub enum RocksTask {
     /// Two threads write random keys, each write durable.
     FillSync,
-    /// Two threads write random keys without waiting for the device; write-back and compaction are included.
+    /// Two threads write random keys without waiting for the device; write-back and compaction are
+    /// included.
     FillRandom,
 }
 

@@ -34,8 +34,8 @@ impl Journal {
     }
 }
 
-/// Runs speedtest1 on a database in `root`. Most of its transactions are in files, of a cache of 4 MiB.
-/// Each of its tests counts as one operation.
+/// Runs speedtest1 on a database in `root`. Most of its transactions are in files, of a cache of 4
+/// MiB. Each of its tests counts as one operation.
 pub fn run(journal: Journal, scale: u32, root: &Path) -> Result<Outcome> {
     interrupt::check()?;
     let size = (20 * scale).to_string();
@@ -46,7 +46,7 @@ pub fn run(journal: Journal, scale: u32, root: &Path) -> Result<Outcome> {
     let start = Instant::now();
     let output = run_command(program)?;
     let elapsed = start.elapsed();
-    // A line such as " 100 - 50000 INSERTs into table with no index......................    0.050s".
+    // A line such as " 100 - 50000 INSERTs into table with no index...................... 0.050s".
     let is_test = |line: &&str| line.trim_end().ends_with('s') && line.contains(" - ");
     let tests = output.lines().filter(is_test).count();
     ensure!(tests > 0, "speedtest1 has printed no test: {}", output.trim());

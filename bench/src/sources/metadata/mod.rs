@@ -13,8 +13,9 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use rustix::fs::{fsync, syncfs};
 
-/// Makes all data of the file system with the root `root` durable. A FUSE server does not see syncfs(2): the kernel only sends
-/// its dirty data. The server makes it durable when its root is synced.
+/// Makes all data of the file system with the root `root` durable. A FUSE server does not see
+/// syncfs(2): the kernel only sends its dirty data. The server makes it durable when its root is
+/// synced.
 fn sync(root: &Path) -> Result<()> {
     let dir = std::fs::File::open(root).with_context(|| root.display().to_string())?;
     syncfs(&dir).context("syncfs")?;

@@ -87,8 +87,8 @@ impl Names {
         Ok(outcome)
     }
 
-    /// Makes files in all directories, and returns their number in each. A slow file system gets fewer files, because it would
-    /// not finish all of them.
+    /// Makes files in all directories, and returns their number in each. A slow file system gets
+    /// fewer files, because it would not finish all of them.
     fn fill(&self, dirs: &[File]) -> Result<u32> {
         let start = Instant::now();
         for nth in 0..self.files {

@@ -1,4 +1,5 @@
-//! Measures both layouts in short alternating rounds, so that other work of the machine affects both.
+//! Measures both layouts in short alternating rounds, so that other work of the machine affects
+//! both.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -95,8 +96,8 @@ fn allocated(volume: &Volume, path: &str, blocks: u32) -> Result<DirectFile> {
     make().with_context(|| format!("making {path}"))
 }
 
-/// Measures for about `time`, or longer if the smallest amount of work takes longer. Returns the result and the writers, which
-/// know what the files must hold.
+/// Measures for about `time`, or longer if the smallest amount of work takes longer. Returns the
+/// result and the writers, which know what the files must hold.
 pub fn measure(volume: &Volume, time: Duration) -> Result<(Measured, Vec<Writer>)> {
     let blocks_per_writer = blocks_per_writer(volume, time)?;
     let mut one = Layout::one(volume, "/one", blocks_per_writer)?;
@@ -141,8 +142,8 @@ fn pass(one: &mut Layout, each: &mut Layout, blocks_per_writer: u32) -> Result<(
     Ok(rates)
 }
 
-/// Returns the blocks of each writer: as many as the disk can write in the time, at most a sixth of the volume for each
-/// layout.
+/// Returns the blocks of each writer: as many as the disk can write in the time, at most a sixth of
+/// the volume for each layout.
 fn blocks_per_writer(volume: &Volume, time: Duration) -> Result<u32> {
     let path = "/probe";
     let mut probe = Layout::one(volume, path, PROBE)?;
@@ -151,7 +152,8 @@ fn blocks_per_writer(volume: &Volume, time: Duration) -> Result<u32> {
     volume.remove_file(path)?;
     let space = volume.space();
     let most = space.blocks / 6 / THREADS as u64;
-    // Both layouts are filled once and overwritten twice. A third of the time is left for other work.
+    // Both layouts are filled once and overwritten twice. A third of the time is left for other
+    // work.
     let passes = f64::from(2 * (1 + OVERWRITES));
     let affordable = rate * time.as_secs_f64() * 2.0 / 3.0 / passes / THREADS as f64;
     let blocks = (affordable as u64).clamp(u64::from(PROBE), most.max(u64::from(PROBE)));

@@ -1,5 +1,5 @@
-//! `demo`: shows on this machine that threads do not wait for each other inside one file, and that the
-//! data is intact.
+//! `demo`: shows on this machine that threads do not wait for each other inside one file, and that
+//! the data is intact.
 
 mod check;
 mod image;
@@ -24,8 +24,8 @@ use writer::Writer;
 
 /// Compare 8 threads that write one file with 8 threads that write a file each
 ///
-/// Makes a volume in a temporary file, measures, reads every block back, and checks the volume with e2fsck if it is
-/// installed. Removes the file at the end. Needs no root.
+/// Makes a volume in a temporary file, measures, reads every block back, and checks the volume with
+/// e2fsck if it is installed. Removes the file at the end. Needs no root.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Make the image here instead of in a temporary directory
@@ -47,7 +47,8 @@ pub struct Args {
     policy: PolicyArgs,
 }
 
-/// Number of threads. It does not depend on the number of cores, because the threads mostly wait for the disk.
+/// Number of threads. It does not depend on the number of cores, because the threads mostly wait
+/// for the disk.
 pub const THREADS: usize = 8;
 /// Bytes of one write.
 pub const BLOCK: usize = 4096;

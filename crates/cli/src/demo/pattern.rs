@@ -1,4 +1,5 @@
-//! The contents of the blocks that the demo writes: each sector names its writer, its write and its block.
+//! The contents of the blocks that the demo writes: each sector names its writer, its write and its
+//! block.
 
 use super::BLOCK;
 
@@ -18,7 +19,8 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// Fills a block. Each sector has the stamp, its number, noise derived from both, and a CRC-32C.
+    /// Fills a block. Each sector has the stamp, its number, noise derived from both, and a
+    /// CRC-32C.
     pub fn fill(self, bytes: &mut [u8]) {
         for (number, sector) in (0_u32..).zip(bytes[..BLOCK].chunks_exact_mut(SECTOR)) {
             let fields = [MAGIC, self.writer, self.block, self.sequence, number];

@@ -16,7 +16,8 @@ const LINK: (usize, usize) = (157, 100);
 const MAGIC: (usize, usize) = (257, 8);
 const MAJOR: (usize, usize) = (329, 8);
 
-/// Types of members: files, links, special files, directories, and the ones with names, records and maps.
+/// Types of members: files, links, special files, directories, and the ones with names, records and
+/// maps.
 const KINDS: &[u8; 16] = b"0123456xgLKSDV7\0";
 const NAMES: [&str; 12] =
     ["f", "d", "d/f", "s/f", "s", "loop/f", "../f", "/f", "d/../f", "./", "new/below/f", "f/f"];

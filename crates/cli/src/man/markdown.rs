@@ -1,6 +1,7 @@
 //! Converts the documents in `docs` to manual pages, so that there is one text of each.
 //!
-//! Reads the part of Markdown that they use: headings, paragraphs, lists, tables, code blocks, and in them code, bold text and links.
+//! Reads the part of Markdown that they use: headings, paragraphs, lists, tables, code blocks, and
+//! in them code, bold text and links.
 
 use std::fmt::Write;
 
@@ -11,8 +12,8 @@ const PAGES: [(&str, &str); 3] = [
     ("network.md", "\\fBparext4\\-network\\fR(7)"),
 ];
 
-/// Returns the text of a document below its title in the language of manual pages (man(7)). `first` is the heading of what precedes its
-/// first heading.
+/// Returns the text of a document below its title in the language of manual pages (man(7)). `first`
+/// is the heading of what precedes its first heading.
 pub fn to_roff(document: &str, first: &str) -> String {
     let mut page = format!(".ad l\n.SH {}\n", quoted(first));
     let mut lines = document.lines().filter(|line| !line.starts_with("# ")).peekable();
@@ -64,7 +65,8 @@ fn is_text(line: &str) -> bool {
     !line.is_empty() && !others.iter().any(|start| line.starts_with(start))
 }
 
-/// Adds an item for each row: its first cell, and the other ones below it, with their headings if there are several.
+/// Adds an item for each row: its first cell, and the other ones below it, with their headings if
+/// there are several.
 fn put_table(page: &mut String, table: &[Vec<String>]) {
     let [head, _, rows @ ..] = table else { return };
     for row in rows {
@@ -89,7 +91,8 @@ fn cells(row: &str) -> Vec<String> {
     cells.map(|cell| cell.trim().replace(BAR, "|")).collect()
 }
 
-/// Converts code, bold text and links within a line. A link to a document that is a manual page becomes the name of the page.
+/// Converts code, bold text and links within a line. A link to a document that is a manual page
+/// becomes the name of the page.
 fn inline(text: &str) -> String {
     let mut roff = String::new();
     for (nth, part) in text.split('`').enumerate() {

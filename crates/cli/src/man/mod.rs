@@ -13,8 +13,9 @@ use crate::mount::MOUNT_NAMES;
 
 /// Write the manual pages into a directory, such as /usr/local/share/man
 ///
-/// The pages of parext4 and its commands go into man1, the pages of the programs that mount(8) and umount(8) call, with all mount options,
-/// into man8, parext4-json(5) into man5 and parext4-network(7) into man7.
+/// The pages of parext4 and its commands go into man1, the pages of the programs that mount(8) and
+/// umount(8) call, with all mount options, into man8, parext4-json(5) into man5 and
+/// parext4-network(7) into man7.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The directory that holds man1 to man8; made if it does not exist

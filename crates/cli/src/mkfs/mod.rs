@@ -17,11 +17,13 @@ use crate::{image, output, size, source_date};
 use keywords::{Extended, Id, JournalWords};
 use target::Part;
 
-/// Make an ext2, ext3 or ext4 volume in an image file, on a block device or on a device of the network
+/// Make an ext2, ext3 or ext4 volume in an image file, on a block device or on a device of the
+/// network
 ///
-/// The options are the options of mke2fs, and have the same effects. The root directory belongs to the user and the group that run the
-/// command, so that a user can write to the volume when it is mounted; -E root_owner=0:0 gives it to root, and so does SOURCE_DATE_EPOCH in
-/// the environment, with which every user makes the same volume.
+/// The options are the options of mke2fs, and have the same effects. The root directory belongs to
+/// the user and the group that run the command, so that a user can write to the volume when it is
+/// mounted; -E root_owner=0:0 gives it to root, and so does SOURCE_DATE_EPOCH in the environment,
+/// with which every user makes the same volume.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The image file, created if it does not exist, or a block device or URL
@@ -32,18 +34,19 @@ pub struct Args {
     /// Size such as 512M or 4G; by default that of the existing file or device
     #[arg(long, value_parser = size::parse)]
     size: Option<u64>,
-    /// Type, which has features: ext2 (no journal, no extents), ext3 (a journal, no extents) or ext4
+    /// Type, which has features: ext2 (no journal, no extents), ext3 (a journal, no extents) or
+    /// ext4
     #[arg(long = "type", short = 't', value_name = "TYPE", default_value = "ext4")]
     fs_type: FsType,
-    /// Use, which has a block size and an inode ratio: floppy, small, default, big, huge, news, largefile, largefile4; by default as the size
-    /// of the device suggests
+    /// Use, which has a block size and an inode ratio: floppy, small, default, big, huge, news,
+    /// largefile, largefile4; by default as the size of the device suggests
     #[arg(long = "usage-type", short = 'T', value_name = "LIST", value_parser = usage)]
     usage: Option<String>,
     /// Bytes of a block: a power of two from 1024 to 65536
     #[arg(long, short, value_parser = size::parse)]
     block_size: Option<u64>,
-    /// Bytes of a cluster, the unit of allocation, with -O bigalloc: a power of two from the block size to 16384 blocks; 16 blocks by
-    /// default
+    /// Bytes of a cluster, the unit of allocation, with -O bigalloc: a power of two from the block
+    /// size to 16384 blocks; 16 blocks by default
     #[arg(long, short = 'C', value_name = "BYTES", value_parser = size::parse)]
     cluster_size: Option<u64>,
     /// Name of the volume, at most 16 bytes
@@ -58,11 +61,12 @@ pub struct Args {
     /// Number of inodes, rounded up to what fills the inode tables; 0 for the default
     #[arg(long, short = 'N', value_name = "COUNT", conflicts_with = "inode_ratio")]
     inodes: Option<u32>,
-    /// Bytes of an inode: a power of two from 128 to the block size. Inodes of 128 bytes have no times after 2038 and no
-    /// fractions of seconds
+    /// Bytes of an inode: a power of two from 128 to the block size. Inodes of 128 bytes have no
+    /// times after 2038 and no fractions of seconds
     #[arg(long, short = 'I', value_name = "BYTES", default_value_t = 256)]
     inode_size: u16,
-    /// Blocks, or clusters, of a group, a multiple of 8; by default as many as one block of bits describes
+    /// Blocks, or clusters, of a group, a multiple of 8; by default as many as one block of bits
+    /// describes
     #[arg(long, short = 'g', value_name = "BLOCKS")]
     blocks_per_group: Option<u32>,
     /// Groups whose bitmaps and inode tables lie together, a power of two; 16 by default
@@ -80,24 +84,29 @@ pub struct Args {
     /// Make a journal, also with -t ext2
     #[arg(short = 'j', conflicts_with = "no_journal")]
     with_journal: bool,
-    /// Options of the journal, separated by commas: size=MIB; location=BLOCK; fast_commit_size=KIB, for -O fast_commit; device=DEVICE, a
-    /// journal that mkfs -O journal_dev has made
+    /// Options of the journal, separated by commas: size=MIB; location=BLOCK; fast_commit_size=KIB,
+    /// for -O fast_commit; device=DEVICE, a journal that mkfs -O journal_dev has made
     #[arg(short = 'J', value_name = "OPTIONS", value_parser = keywords::journal, conflicts_with = "no_journal")]
     journal_words: Option<JournalWords>,
-    /// Features to add to the ones of the type, or with ^ to leave out, separated by commas; none leaves out all. mmp, with
-    /// which one machine at a time can open the volume for writing, is on by default on devices of a network. journal_dev makes a journal
-    /// for a volume on another device
+    /// Features to add to the ones of the type, or with ^ to leave out, separated by commas; none
+    /// leaves out all. mmp, with which one machine at a time can open the volume for writing, is on
+    /// by default on devices of a network. journal_dev makes a journal for a volume on another
+    /// device
     #[arg(short = 'O', long, value_name = "LIST", value_parser = features)]
     features: Vec<String>,
-    /// Extended options, separated by commas: mmp_update_interval=SECONDS, the time between two signs of life of the machine
-    /// that uses a volume with mmp, 1 to 300; hash_seed=UUID, the secret of the directory hashes; encoding=utf8 for casefold, which it
-    /// adds; encoding_flags=strict to refuse names that are not UTF-8 in directories that ignore case; stride=BLOCKS and
-    /// stripe_width=BLOCKS of a RAID; num_backup_sb=0, 1 or 2 for sparse_super2; packed_meta_blocks to have all tables and the journal
-    /// at the start; resize=BLOCKS, up to which the volume can be extended while it is mounted; lazy_itable_init=0 to zero the inode
-    /// tables; lazy_journal_init to leave the journal as it is, without zeroing it; discard to discard the old contents, which nodiscard, the default, does not;
-    /// root_owner=UID:GID of the root directory, by default of the user who runs the command, and its root_perms=MODE; orphan_file_size=BLOCKS for orphan_file;
-    /// quotatype=usrquota:grpquota:prjquota, what the feature quota counts by; offset=BYTES of the volume in the file; test_fs, the
-    /// flag of volumes for tests of drivers in development
+    /// Extended options, separated by commas: mmp_update_interval=SECONDS, the time between two
+    /// signs of life of the machine that uses a volume with mmp, 1 to 300; hash_seed=UUID, the
+    /// secret of the directory hashes; encoding=utf8 for casefold, which it adds;
+    /// encoding_flags=strict to refuse names that are not UTF-8 in directories that ignore case;
+    /// stride=BLOCKS and stripe_width=BLOCKS of a RAID; num_backup_sb=0, 1 or 2 for sparse_super2;
+    /// packed_meta_blocks to have all tables and the journal at the start; resize=BLOCKS, up to
+    /// which the volume can be extended while it is mounted; lazy_itable_init=0 to zero the inode
+    /// tables; lazy_journal_init to leave the journal as it is, without zeroing it; discard to
+    /// discard the old contents, which nodiscard, the default, does not; root_owner=UID:GID of the
+    /// root directory, by default of the user who runs the command, and its root_perms=MODE;
+    /// orphan_file_size=BLOCKS for orphan_file; quotatype=usrquota:grpquota:prjquota, what the
+    /// feature quota counts by; offset=BYTES of the volume in the file; test_fs, the flag of
+    /// volumes for tests of drivers in development
     #[arg(short = 'E', value_name = "OPTIONS", value_parser = keywords::extended)]
     extended: Option<Extended>,
     /// Reaction of the kernel to an error in the volume: continue, remount-ro or panic
@@ -106,8 +115,8 @@ pub struct Args {
     /// Directory on which the volume counts as last mounted
     #[arg(long, short = 'M', value_name = "DIR", default_value = "")]
     last_mounted: String,
-    /// Overwrite a file system, a partition table or another volume that the device holds. A device that is in use
-    /// is never overwritten
+    /// Overwrite a file system, a partition table or another volume that the device holds. A device
+    /// that is in use is never overwritten
     #[arg(long, short = 'F')]
     force: bool,
     /// Print what would be made, and write nothing
@@ -211,8 +220,8 @@ impl Args {
     }
 }
 
-/// Makes the volume in memory, for the fuzzer: of `MOST` bytes at most. `None` if the journal is on another device, or a plan of the volume
-/// would need much memory.
+/// Makes the volume in memory, for the fuzzer: of `MOST` bytes at most. `None` if the journal is on
+/// another device, or a plan of the volume would need much memory.
 #[cfg(any(test, fuzzing))]
 pub fn make_in_memory(args: &Args) -> Result<Option<parext4::MemDevice>> {
     const MOST: u64 = 64 << 20;

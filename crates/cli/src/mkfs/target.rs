@@ -34,9 +34,11 @@ impl Part {
     }
 }
 
-/// Opens the device that will hold the volume. Returns true with it if all its bytes are known to be zero.
+/// Opens the device that will hold the volume. Returns true with it if all its bytes are known to
+/// be zero.
 ///
-/// Opens it through the page cache, because a volume may have smaller blocks than the device has sectors.
+/// Opens it through the page cache, because a volume may have smaller blocks than the device has
+/// sectors.
 pub fn open(image: &Path, part: Part, force: bool) -> Result<(Arc<dyn Device>, bool)> {
     let Part { offset, size } = part;
     let options = DeviceOptions::new().direct(Direct::Never).offset(offset);
@@ -79,8 +81,8 @@ pub fn exists(image: &Path) -> Result<bool> {
         .with_context(|| image.display().to_string())
 }
 
-/// Returns the size of the volume that `open` would make room for, and whether other machines reach the device. Neither creates nor
-/// changes anything.
+/// Returns the size of the volume that `open` would make room for, and whether other machines reach
+/// the device. Neither creates nor changes anything.
 pub fn size(image: &Path, part: Part) -> Result<(u64, bool)> {
     if !exists(image)? {
         let Some(size) = part.size else {
@@ -110,8 +112,8 @@ fn is_created_by_open(image: &Path) -> bool {
     Location::parse(image).is_ok_and(|location| location.is_created_by_open())
 }
 
-/// Fails if a device on a network holds a file system or the like. An open for writing could fence the last owner of the device,
-/// although nothing is to be overwritten.
+/// Fails if a device on a network holds a file system or the like. An open for writing could fence
+/// the last owner of the device, although nothing is to be overwritten.
 fn refuse_before_the_open(image: &Path, options: &DeviceOptions) -> Result<()> {
     match open_device(image, &options.clone().read_only(true).lock(false)) {
         Ok(device) => refuse_to_overwrite(image, &*device),

@@ -1,5 +1,5 @@
-//! Mounts in the background: the command starts a second process of itself, and waits until that process reports that the
-//! directory is mounted, or an error.
+//! Mounts in the background: the command starts a second process of itself, and waits until that
+//! process reports that the directory is mounted, or an error.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -12,7 +12,8 @@ use super::log;
 use crate::error::Reported;
 use crate::output;
 
-/// The message of the background process when the directory is mounted, or when the process stands by.
+/// The message of the background process when the directory is mounted, or when the process stands
+/// by.
 const READY: &[u8] = b"ready\n";
 
 /// Mounts in the background.
@@ -25,7 +26,8 @@ pub fn start(image: &Path, dir: &Path, options: &[String], standby: bool) -> Res
     }
     command.args(standby.then_some("--standby"));
     command.arg("--").arg(image).arg(dir);
-    // The error output is inherited, so that the user sees at once what the process waits for. It releases that output when it is ready.
+    // The error output is inherited, so that the user sees at once what the process waits for. It
+    // releases that output when it is ready.
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut daemon = command.spawn().context("starting in the background")?;
 
@@ -55,7 +57,8 @@ impl Startup {
         Self { is_daemon, is_finished: false }
     }
 
-    /// Lets the command that started the server return. Does nothing if it has returned, or if the server is the command.
+    /// Lets the command that started the server return. Does nothing if it has returned, or if the
+    /// server is the command.
     pub fn finish(&mut self) -> Result<()> {
         if !self.is_daemon || std::mem::replace(&mut self.is_finished, true) {
             return Ok(());
@@ -65,7 +68,8 @@ impl Startup {
         Ok(())
     }
 
-    /// Returns true if the command that started the server has returned, so that only the log shows messages.
+    /// Returns true if the command that started the server has returned, so that only the log shows
+    /// messages.
     pub fn has_returned(&self) -> bool {
         self.is_finished
     }

@@ -1,10 +1,11 @@
 //! A process that aborts the connection of a mount whose server was killed.
 //!
-//! When a server ends, the kernel closes its files of `/dev/fuse` and fails all requests of the mount. A thread of a
-//! killed server that blocks on a page in the kernel keeps these files open. The page is locked by a request that the
-//! killed server will never answer, so the mount and the server would hang. The guard has no file of `/dev/fuse` open.
-//! Once a second it checks whether the server's main thread has ended while the process still exists, and then aborts
-//! the connection, which wakes the blocked thread.
+//! When a server ends, the kernel closes its files of `/dev/fuse` and fails all requests of the
+//! mount. A thread of a killed server that blocks on a page in the kernel keeps these files open.
+//! The page is locked by a request that the killed server will never answer, so the mount and the
+//! server would hang. The guard has no file of `/dev/fuse` open. Once a second it checks whether
+//! the server's main thread has ended while the process still exists, and then aborts the
+//! connection, which wakes the blocked thread.
 
 use std::io::{Write, stdin};
 use std::os::unix::process::{CommandExt, parent_id};
@@ -23,8 +24,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub struct Guard(Child);
 
 impl Guard {
-    /// Starts the guard. Must be called before the server opens `/dev/fuse`, because the guard must not inherit that
-    /// file.
+    /// Starts the guard. Must be called before the server opens `/dev/fuse`, because the guard must
+    /// not inherit that file.
     pub fn start() -> Result<Self> {
         let program = std::env::current_exe().context("finding this program")?;
         let mut command = Command::new(program);
@@ -50,7 +51,8 @@ impl Drop for Guard {
 
 /// Runs the guard process; its parent is the server.
 pub fn run() -> Result<()> {
-    // A signal to every process (a shutdown) makes the server unmount. The guard ignores it and ends after the server.
+    // A signal to every process (a shutdown) makes the server unmount. The guard ignores it and
+    // ends after the server.
     ctrlc::set_handler(|| ()).context("catching signals")?;
     let mut line = String::new();
     stdin().read_line(&mut line).context("reading what to guard")?;

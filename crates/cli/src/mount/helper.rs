@@ -1,4 +1,5 @@
-//! The command lines of the helpers that mount(8) and umount(8) call, for `mount -t fuse.parext4`, fstab and systemd.
+//! The command lines of the helpers that mount(8) and umount(8) call, for `mount -t fuse.parext4`,
+//! fstab and systemd.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -12,9 +13,9 @@ use crate::umount;
 
 /// Names under which mount(8) finds the program.
 pub const MOUNT_NAMES: [&str; 2] = ["mount.fuse.parext4", "mount.parext4"];
-/// Name under which umount(8) finds the program. By default umount(8) asks statfs(2) for the type, which says `fuse`,
-/// and finds no program. A mount with an option for user space, as `uhelper=` or `x-...`, has an entry in
-/// /run/mount/utab; then umount(8) reads the type from the list of mounts.
+/// Name under which umount(8) finds the program. By default umount(8) asks statfs(2) for the type,
+/// which says `fuse`, and finds no program. A mount with an option for user space, as `uhelper=` or
+/// `x-...`, has an entry in /run/mount/utab; then umount(8) reads the type from the list of mounts.
 pub const UMOUNT_NAME: &str = "umount.fuse.parext4";
 
 /// The command that called the program, with its arguments.

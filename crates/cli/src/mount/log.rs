@@ -1,4 +1,5 @@
-//! The log of a server: its error output until the starting command returns, then a file or the system's log.
+//! The log of a server: its error output until the starting command returns, then a file or the
+//! system's log.
 
 mod bounded_file;
 
@@ -68,8 +69,8 @@ pub fn start(file: Option<(PathBuf, File)>, dir: &Path) {
     log::set_max_level(LevelFilter::Info);
 }
 
-/// Switches from the error output to the system's log, because the starting command has returned. Without one, to a file in the runtime
-/// directory.
+/// Switches from the error output to the system's log, because the starting command has returned.
+/// Without one, to a file in the runtime directory.
 pub fn leave_error_output() {
     let state = &mut *LOGGER.0.lock();
     if matches!(state.sink, Sink::ErrorOutput) {
@@ -83,8 +84,8 @@ fn runtime_file(dir: &Path) -> Option<PathBuf> {
     Some(runtime_dir::make().ok()?.join(runtime_dir::file_name(dir, ".log")))
 }
 
-/// Ends the log of a server that has ended as it should. Removes a log in the runtime directory unless it has a warning or an error, of
-/// this server or of one before.
+/// Ends the log of a server that has ended as it should. Removes a log in the runtime directory
+/// unless it has a warning or an error, of this server or of one before.
 pub fn end() {
     let state = &mut *LOGGER.0.lock();
     if let Sink::Runtime(file) = std::mem::replace(&mut state.sink, Sink::Nowhere) {
@@ -168,7 +169,8 @@ fn severity(level: Level) -> u8 {
 
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // The FUSE library logs some normal events as errors, such as an unmount by another process.
+        // The FUSE library logs some normal events as errors, such as an unmount by another
+        // process.
         metadata.target().starts_with("parext4") && metadata.level() <= Level::Info
     }
 

@@ -26,22 +26,27 @@ use source::Source;
 
 /// Mount an image on a directory, for every program
 ///
-/// Returns when the directory can be used, or with --standby when it waits; `parext4 umount` ends it.
+/// Returns when the directory can be used, or with --standby when it waits; `parext4 umount` ends
+/// it.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// An image file, a block device or a URL, with ?partition=N at its end for a partition
     image: PathBuf,
-    /// An empty directory; with -o nonempty, another one, whose files are hidden while it is mounted on
+    /// An empty directory; with -o nonempty, another one, whose files are hidden while it is
+    /// mounted on
     dir: PathBuf,
-    /// Options of mount(8), ext4(5) and fuse2fs(1), separated by commas; mount.fuse.parext4(8) explains all of them. Among them:
-    /// ro, remount, nonempty (mount over a directory that holds files), norecovery (do not replay the journal), allow_other (for users other
-    /// than the one that mounts), noatime, offset=BYTES, partition=N, commit=SECONDS, suid, dev, noexec, sync,
-    /// errors=continue|remount-ro, uid=N and gid=N (owner and group that all files show), usrquota, grpquota, prjquota, idmap,
-    /// cache=kernel|writeback|direct, metadata_cache=SIZE, page_cache=SIZE, threads=N, log=FILE
+    /// Options of mount(8), ext4(5) and fuse2fs(1), separated by commas; mount.fuse.parext4(8)
+    /// explains all of them. Among them: ro, remount, nonempty (mount over a directory that holds
+    /// files), norecovery (do not replay the journal), allow_other (for users other than the one
+    /// that mounts), noatime, offset=BYTES, partition=N, commit=SECONDS, suid, dev, noexec, sync,
+    /// errors=continue|remount-ro, uid=N and gid=N (owner and group that all files show), usrquota,
+    /// grpquota, prjquota, idmap, cache=kernel|writeback|direct, metadata_cache=SIZE,
+    /// page_cache=SIZE, threads=N, log=FILE
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
-    /// Wait until the volume's owner on another machine is gone, then fence it, take the volume over and mount it. The
-    /// command returns once it waits; parext4 umount ends the wait. The same as -o standby; parext4-network(7) explains it
+    /// Wait until the volume's owner on another machine is gone, then fence it, take the volume
+    /// over and mount it. The command returns once it waits; parext4 umount ends the wait. The same
+    /// as -o standby; parext4-network(7) explains it
     #[arg(long)]
     standby: bool,
     /// Stay in the foreground
@@ -103,7 +108,8 @@ pub fn run(args: &Args) -> Result<()> {
     served
 }
 
-/// Opens the volume, or first waits for its owner to be gone, mounts it, and serves it until it is unmounted.
+/// Opens the volume, or first waits for its owner to be gone, mounts it, and serves it until it is
+/// unmounted.
 fn serve(
     image: &Path,
     dir: &Path,
@@ -158,7 +164,8 @@ fn serve(
     mounted.serve().with_context(|| image.display().to_string())
 }
 
-/// Removes mounts of the caller whose servers have ended. Fails if `dir` cannot be mounted on, or holds files and `covers` is false.
+/// Removes mounts of the caller whose servers have ended. Fails if `dir` cannot be mounted on, or
+/// holds files and `covers` is false.
 fn prepare_dir(dir: &Path, covers: bool) -> Result<()> {
     let removed = remove_dead_mounts(dir)?;
     if removed > 0 {
@@ -190,8 +197,8 @@ fn device_options(image: &Path, options: &MountOptions) -> Result<DeviceOptions>
     }
 }
 
-/// Makes a panic of any thread abort the process. A thread that panics may leave a change half made in memory; the process
-/// must not write it. The journal recovers the volume instead.
+/// Makes a panic of any thread abort the process. A thread that panics may leave a change half made
+/// in memory; the process must not write it. The journal recovers the volume instead.
 fn abort_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -18,8 +18,8 @@ pub enum Stage {
     Opens,
     /// It serves. The directory is detached; the mount ends after its last open file is closed.
     Serves,
-    /// Like `Serves`, over the connection with this number. While the mount is read-only, the server ends at once if another mount namespace
-    /// holds the volume: nothing can be lost.
+    /// Like `Serves`, over the connection with this number. While the mount is read-only, the
+    /// server ends at once if another mount namespace holds the volume: nothing can be lost.
     ServesOver(String, MountState),
 }
 

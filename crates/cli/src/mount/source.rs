@@ -1,7 +1,9 @@
-//! The volume of a mount: how it is opened, and opened again when a read-only mount becomes writable.
+//! The volume of a mount: how it is opened, and opened again when a read-only mount becomes
+//! writable.
 //!
-//! While the volume is opened again, its image and its journal stay locked ([`LockHandover`]): a process that waits for the lock could
-//! otherwise get it in between, and the mount would have no volume.
+//! While the volume is opened again, its image and its journal stay locked ([`LockHandover`]): a
+//! process that waits for the lock could otherwise get it in between, and the mount would have no
+//! volume.
 
 use std::io::{self, IoSliceMut};
 use std::path::{Path, PathBuf};
@@ -17,7 +19,8 @@ use rustix::io::Errno;
 
 use crate::{error, image};
 
-/// Number of bytes at the start of a volume that are compared. They hold the superblock, which every writer changes.
+/// Number of bytes at the start of a volume that are compared. They hold the superblock, which
+/// every writer changes.
 const START: usize = 4096;
 
 /// The image of a mount, and how it is opened.
@@ -40,8 +43,8 @@ impl Source {
         &self.options
     }
 
-    /// Opens the volume. Opens a write-protected image read-only, as mount(8) does, and sets `read_only` in the options. Returns a
-    /// warning then.
+    /// Opens the volume. Opens a write-protected image read-only, as mount(8) does, and sets
+    /// `read_only` in the options. Returns a warning then.
     pub fn open_first(&mut self) -> Result<(Volume, Option<String>)> {
         let access = if self.options.read_only { Access::Read } else { Access::Write };
         let (device, journal) = (self.device.clone(), DeviceOptions::new());
@@ -117,7 +120,8 @@ impl Reopening for Locked<'_> {
     fn open(&self, access: Access) -> Result<Volume, String> {
         let opened = self.open_as(access, true).or_else(|error| match access {
             Access::Read => {
-                // Another process got the lock after all. Reading goes on, because the mount would have no volume otherwise.
+                // Another process got the lock after all. Reading goes on, because the mount would
+                // have no volume otherwise.
                 ::log::error!("{}: not locked any more", error::describe(&error));
                 self.open_as(access, false)
             }
@@ -127,8 +131,9 @@ impl Reopening for Locked<'_> {
     }
 }
 
-/// Returns true if opening an image has failed because the image cannot be written: it is write-protected, or on a file system that is
-/// read-only, or the user may only read it. As for mount(8) with a loop device, an immutable file is none of these.
+/// Returns true if opening an image has failed because the image cannot be written: it is
+/// write-protected, or on a file system that is read-only, or the user may only read it. As for
+/// mount(8) with a loop device, an immutable file is none of these.
 fn is_write_protected(image: &Path, error: &Error) -> bool {
     match error.downcast_ref::<io::Error>().map(io::Error::kind) {
         Some(io::ErrorKind::ReadOnlyFilesystem) => true,

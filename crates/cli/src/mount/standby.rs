@@ -10,7 +10,8 @@ use parext4_standby::{Standby, Step};
 use super::signals::{Signals, Stage};
 use crate::mmp;
 
-/// Blocks until the owner of the volume is gone, and opens the volume. Calls `ready` once the standby waits.
+/// Blocks until the owner of the volume is gone, and opens the volume. Calls `ready` once the
+/// standby waits.
 pub fn take_over(
     image: &Path,
     device: DeviceOptions,

@@ -19,21 +19,25 @@ use rules::RuleArgs;
 
 /// Copy files and trees into a volume, like cp -a
 ///
-/// Modes, owners, times, extended attributes, hard links, symbolic links, device nodes and holes are kept.
-/// Existing files are replaced, also the copies of an earlier SRC, and existing directories merged; a copy has the owner of SRC, not that of the
-/// file that it replaces, unless --owner says otherwise. SRC/. means the contents of SRC. SRC - alone is standard input, and DEST the name of
-/// the file.
+/// Modes, owners, times, extended attributes, hard links, symbolic links, device nodes and holes
+/// are kept. Existing files are replaced, also the copies of an earlier SRC, and existing
+/// directories merged; a copy has the owner of SRC, not that of the file that it replaces, unless
+/// --owner says otherwise. SRC/. means the contents of SRC. SRC - alone is standard input, and DEST
+/// the name of the file.
 ///
-/// An error of one file, such as a file that may not be read or an attribute that does not fit, is reported, and the copy goes on with the next
-/// file; the exit status is 1 then. A full volume ends the copy. Ctrl-C ends it, too, and closes the volume: the files that are complete
-/// are durable, and the files that the copy had begun are named. A second Ctrl-C ends the command at once.
+/// An error of one file, such as a file that may not be read or an attribute that does not fit, is
+/// reported, and the copy goes on with the next file; the exit status is 1 then. A full volume ends
+/// the copy. Ctrl-C ends it, too, and closes the volume: the files that are complete are durable,
+/// and the files that the copy had begun are named. A second Ctrl-C ends the command at once.
 ///
-/// With --tar, SRC are archives, whose contents go into an existing directory; no name in an archive leads out of it. With
-/// SOURCE_DATE_EPOCH in the environment, copies of the same files into the same volume give the same bytes each time: they are made in the
-/// order of their names, by one thread, and all times that the files do not have are that time, in seconds since 1970.
+/// With --tar, SRC are archives, whose contents go into an existing directory; no name in an
+/// archive leads out of it. With SOURCE_DATE_EPOCH in the environment, copies of the same files
+/// into the same volume give the same bytes each time: they are made in the order of their names,
+/// by one thread, and all times that the files do not have are that time, in seconds since 1970.
 ///
-/// The copies may use all free blocks, also the 2 % that a mounted volume keeps for metadata. Directories that grow while fewer than 4096
-/// blocks are free get no index, as with mke2fs -d, because they need fewer blocks without one.
+/// The copies may use all free blocks, also the 2 % that a mounted volume keeps for metadata.
+/// Directories that grow while fewer than 4096 blocks are free get no index, as with mke2fs -d,
+/// because they need fewer blocks without one.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The files and trees to copy
@@ -48,18 +52,20 @@ pub struct Args {
     /// Show no progress
     #[arg(short, long)]
     quiet: bool,
-    /// Unpack tar archives (ustar, GNU, PAX; - is standard input) instead of copying files. As with GNU tar, members replace files, symbolic
-    /// links and empty directories. A member that cannot be unpacked, a record that is not understood and a whiteout of a container layer,
-    /// which is not applied, are reported, and the next member follows. Access control lists may be text; a name in them without a number
-    /// is one of this machine. An archive that ends within a member is an error, and one without an end mark gives a warning; members before
-    /// that point are unpacked
+    /// Unpack tar archives (ustar, GNU, PAX; - is standard input) instead of copying files. As with
+    /// GNU tar, members replace files, symbolic links and empty directories. A member that cannot
+    /// be unpacked, a record that is not understood and a whiteout of a container layer, which is
+    /// not applied, are reported, and the next member follows. Access control lists may be text; a
+    /// name in them without a number is one of this machine. An archive that ends within a member
+    /// is an error, and one without an end mark gives a warning; members before that point are
+    /// unpacked
     #[arg(long)]
     tar: bool,
     #[command(flatten)]
     rules: RuleArgs,
-    /// A text with owners, modes and special files, applied to DEST after the copy: lines PATH TYPE MODE UID GID MAJOR MINOR START
-    /// INCREMENT COUNT, as in the device tables of genext2fs; - for none. TYPE is f, d, c, b, p, or x with NAME=VALUE for an extended
-    /// attribute
+    /// A text with owners, modes and special files, applied to DEST after the copy: lines PATH TYPE
+    /// MODE UID GID MAJOR MINOR START INCREMENT COUNT, as in the device tables of genext2fs; - for
+    /// none. TYPE is f, d, c, b, p, or x with NAME=VALUE for an extended attribute
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
     /// Sync the volume after every N files
@@ -114,8 +120,8 @@ fn copy(volume: &Volume, args: &Args, source_date: Option<u32>) -> Result<Summar
     } else {
         put.copy(&args.src)
     };
-    // The process ends after this. Freeing the volume's memory for each file would take longer than closing it. A device on a
-    // network must be dropped, which releases its lock.
+    // The process ends after this. Freeing the volume's memory for each file would take longer than
+    // closing it. A device on a network must be dropped, which releases its lock.
     if Location::parse(&args.dest.image)?.path().is_some() {
         std::mem::forget(volume.clone());
     }

@@ -8,8 +8,8 @@ pub struct RuleArgs {
     /// Owner and group of all copies, as numbers, such as 0:0; either may be left out
     #[arg(long, value_name = "UID:GID", value_parser = owner)]
     owner: Option<Owner>,
-    /// Permissions of all copies, as chmod takes them: 644 or u+w,go-w. With D or F before it, a rule is for directories or for
-    /// other files only, such as D755,F644
+    /// Permissions of all copies, as chmod takes them: 644 or u+w,go-w. With D or F before it, a
+    /// rule is for directories or for other files only, such as D755,F644
     #[arg(long, value_name = "RULE")]
     mode: Option<ModeRule>,
     /// Extended attribute that all copies get; may be repeated

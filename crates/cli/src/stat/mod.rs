@@ -14,7 +14,8 @@ use crate::output;
 
 /// Show the counters of a mount: operations, locks, waits, zeroed bytes, requests, caches, commits
 ///
-/// Counters start at 0 when the volume is mounted. Every user that may read the directory may use the command.
+/// Counters start at 0 when the volume is mounted. Every user that may read the directory may use
+/// the command.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The directory that the image is mounted on

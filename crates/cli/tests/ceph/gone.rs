@@ -53,7 +53,8 @@ fn a_volume_stops_when_the_cluster_does_not_answer_and_keeps_what_was_synced() {
 
     cluster.restart_osd(0).unwrap();
     cluster.rbd(&["ls"]).unwrap();
-    // The cluster may still perform a write of the client that has given up, so the client keeps the lock.
+    // The cluster may still perform a write of the client that has given up, so the client keeps
+    // the lock.
     let error = open_device(&url, &DeviceOptions::new()).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ResourceBusy, "{error}");
     let device = open_device(&patient, &DeviceOptions::new().takeover(true)).unwrap();

@@ -72,7 +72,8 @@ impl Drop for Client {
     }
 }
 
-/// Writes blocks of `byte` all over the device, eight at a time, until one fails. Returns its error.
+/// Writes blocks of `byte` all over the device, eight at a time, until one fails. Returns its
+/// error.
 fn write_until_error(device: &Arc<dyn Device>, byte: u8) -> io::Error {
     let mut queue = open_queue(device, 8);
     let data = Arc::new(AlignedBuf::from_slice(&[byte; BLOCK]));
@@ -138,7 +139,8 @@ fn a_living_client_of_librbd_does_not_get_the_lock() {
     let Some(cluster) = running() else { return };
     let device = cluster.create("asked", SIZE);
     let name = device.lock_owner().unwrap().unwrap().name;
-    // The client asks for the lock before its first write, which takes it less than a second, and then fails or asks again.
+    // The client asks for the lock before its first write, which takes it less than a second, and
+    // then fails or asks again.
     let client = Client::start(&cluster, "asked");
     for _ in 0..30 {
         std::thread::sleep(Duration::from_millis(100));

@@ -1,4 +1,5 @@
-//! RBD images of a Ceph cluster, which this program starts: the contract of devices, the lock, snapshots, and whole volumes.
+//! RBD images of a Ceph cluster, which this program starts: the contract of devices, the lock,
+//! snapshots, and whole volumes.
 //!
 //! Without Ceph all tests are skipped.
 

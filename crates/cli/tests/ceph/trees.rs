@@ -86,7 +86,8 @@ fn a_volume_may_begin_within_the_image() {
     assert_eq!(cluster.reader("within").size(), OFFSET + (24 << 20));
     let file = cluster.dir().join("within.export");
     cluster.rbd(&["export".as_ref(), "within".as_ref(), file.as_os_str()]).unwrap();
-    // The volume alone, because e2fsck leaves out an offset when it reads the block of multi-mount protection.
+    // The volume alone, because e2fsck leaves out an offset when it reads the block of multi-mount
+    // protection.
     fs::write(&file, &fs::read(&file).unwrap()[OFFSET as usize..]).unwrap();
     if let Some(output) = testkit::tool(Command::new("e2fsck").arg("-fn").arg(&file)) {
         assert!(output.status.success(), "{}", testkit::tool::text(&output));

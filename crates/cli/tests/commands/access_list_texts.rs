@@ -1,4 +1,5 @@
-//! Access control lists as text in the records of archives: of GNU tar and bsdtar, for them, and ones that cannot be applied.
+//! Access control lists as text in the records of archives: of GNU tar and bsdtar, for them, and
+//! ones that cannot be applied.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -21,7 +22,8 @@ fn list(path: &Path, name: &str) -> Vec<u8> {
     value[..len].to_vec()
 }
 
-/// Makes a tree of a directory with a default list and a file whose list gives its group no right. Returns the list; `None` if there are no lists here.
+/// Makes a tree of a directory with a default list and a file whose list gives its group no right.
+/// Returns the list; `None` if there are no lists here.
 fn tree(dir: &Path) -> Option<Vec<u8>> {
     let sub = dir.join("sub");
     fs::create_dir_all(&sub).unwrap();

@@ -50,7 +50,8 @@ fn directories_of_a_failed_run_have_no_inherited_access_lists() {
     assert_eq!(list(&dest, DEFAULT), Some(inherited));
 }
 
-/// The default list of the directory outside is not that of the copies: another user could read them.
+/// The default list of the directory outside is not that of the copies: another user could read
+/// them.
 #[test]
 fn copies_do_not_inherit_access_lists() {
     let scratch = ScratchImage::new(&[]);

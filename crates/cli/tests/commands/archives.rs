@@ -138,7 +138,8 @@ fn names_of_attributes_of_libarchive_are_decoded() {
     }
 }
 
-/// Returns an image with a directory `/tree`, of which the files `a` and `b` can be read and `c` cannot.
+/// Returns an image with a directory `/tree`, of which the files `a` and `b` can be read and `c`
+/// cannot.
 pub fn damaged() -> Option<ScratchImage> {
     let scratch = ScratchImage::new(&[]);
     let tree = scratch.path("tree");
@@ -194,7 +195,8 @@ fn an_archive_that_could_not_be_written_is_empty() {
             fs::write(tree.join(file), vec![7; size]).unwrap();
         }
         scratch.ok(&["put", "-q", &text(&tree), &scratch.inside("/")]);
-        // A member without data is 1536 bytes. A limit of 3 units of 512 or 1024 bytes ends the file between two members.
+        // A member without data is 1536 bytes. A limit of 3 units of 512 or 1024 bytes ends the
+        // file between two members.
         let limited = "trap '' XFSZ; ulimit -f 3; exec \"$@\"";
         let output = Command::new("sh")
             .args(["-c", limited, "sh"])

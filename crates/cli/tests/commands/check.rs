@@ -20,7 +20,8 @@ use testkit::{Image, settings, tool};
 /// Bytes of a block of the images here.
 const BLOCK: u64 = 1024;
 
-/// Makes a volume with an index, an extent tree, attributes in a block, links and special files. `None` without mke2fs.
+/// Makes a volume with an index, an extent tree, attributes in a block, links and special files.
+/// `None` without mke2fs.
 fn populated(scratch: &ScratchImage, features: &str) -> Option<Image> {
     let image = Image::mke2fs(16, &["-b", "1024", "-O", features])?;
     let tree = scratch.path("tree");
@@ -49,7 +50,8 @@ fn e2fsck(image: &Path) -> Option<Output> {
     tool(Command::new("/usr/sbin/e2fsck").arg("-fn").arg(image))
 }
 
-/// Runs the check, which must end with a known status. Returns true if it found nothing, and its output.
+/// Runs the check, which must end with a known status. Returns true if it found nothing, and its
+/// output.
 fn check(image: &Path) -> (bool, String) {
     let output = run(&["check", &text(image)]);
     let printed = testkit::tool::text(&output);
@@ -69,7 +71,8 @@ fn inode_offset(image: &Image, inode: &str, block_size: u64) -> u64 {
     block.parse::<u64>().unwrap() * block_size + u64::from_str_radix(offset.trim(), 16).unwrap()
 }
 
-/// Writes `bytes` to a copy of a sound image, and asserts that the check and e2fsck find damage. The check must name `problem`.
+/// Writes `bytes` to a copy of a sound image, and asserts that the check and e2fsck find damage.
+/// The check must name `problem`.
 fn assert_found(base: &Image, offset: u64, bytes: &[u8], problem: &str) {
     let scratch = ScratchImage::empty();
     let image = scratch.path("damaged.img");
@@ -196,7 +199,8 @@ fn an_empty_value_past_the_attributes_of_an_inode_is_found() {
     assert_found(&image, offset, &[0xff], "PR_1_INLINE_DATA_NO_ATTR");
 }
 
-/// Changes something of the volume: by debugfs, with right checksums, or bytes of a block of metadata.
+/// Changes something of the volume: by debugfs, with right checksums, or bytes of a block of
+/// metadata.
 fn damage(rng: &mut Rng, image: &Path) -> String {
     let inode = [2, 8, 11, 12 + rng.below(410), 12 + rng.below(410)][rng.below(5) as usize];
     let value = [0, 1, 2, 0xffff, 0xffff_ffff, rng.below(16384)][rng.below(6) as usize];
@@ -396,7 +400,8 @@ fn a_directory_with_a_block_past_the_largest_file_is_reported() {
     let options = ["-b", "8192", "-O", "^extents,^metadata_csum,^64bit,^has_journal"];
     let Some(image) = Image::mke2fs(32, &options) else { return };
     let image = image.path();
-    // Blocks that are free: three of pointers, of which the last pointer leads to the next one, and one of entries.
+    // Blocks that are free: three of pointers, of which the last pointer leads to the next one, and
+    // one of entries.
     let blocks = [3000_u32, 3001, 3002, 3003];
     let file = File::options().write(true).open(&image).unwrap();
     for pair in blocks.windows(2) {

@@ -37,7 +37,8 @@ fn recursive_commands_end_on_a_deep_chain() {
     scratch.fsck();
 }
 
-/// A name in an archive has at most the 4095 bytes that `put --tar` accepts. The name of a directory ends with a slash.
+/// A name in an archive has at most the 4095 bytes that `put --tar` accepts. The name of a
+/// directory ends with a slash.
 #[test]
 fn the_longest_path_goes_into_an_archive_and_out_of_it() {
     let scratch = ScratchImage::new(&[]);

@@ -1,5 +1,5 @@
-//! Images as distributions and build systems make them, with the programs and options that they use: read, changed, checked by e2fsck, and
-//! read by the kernel.
+//! Images as distributions and build systems make them, with the programs and options that they
+//! use: read, changed, checked by e2fsck, and read by the kernel.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -8,8 +8,8 @@ use rustix::fs::{FlockOperation, flock};
 
 use testkit::command::{ScratchImage, run, text};
 
-/// The arguments of a command, and the error that it prints after `parext4: `. `@` stands for the temporary directory with
-/// a slash.
+/// The arguments of a command, and the error that it prints after `parext4: `. `@` stands for the
+/// temporary directory with a slash.
 type Case = (&'static str, &'static str);
 
 /// Images that cannot be opened, and the error, which all commands that open an image share.
@@ -101,7 +101,8 @@ const PATHS: &[Case] = &[
     ),
 ];
 
-/// The temporary directory with all images and files that the tables name, and a file that locks one of them.
+/// The temporary directory with all images and files that the tables name, and a file that locks
+/// one of them.
 fn provisions() -> (ScratchImage, File) {
     let scratch = ScratchImage::empty();
     for (name, size) in
@@ -153,7 +154,8 @@ fn filled_in(scratch: &ScratchImage, text: &str) -> String {
     text.replace('@', &format!("{}/", scratch.path("").display().to_string().trim_end_matches('/')))
 }
 
-/// Runs a command, which must fail with one line that begins with `expected`. Returns what is wrong.
+/// Runs a command, which must fail with one line that begins with `expected`. Returns what is
+/// wrong.
 fn mismatch(scratch: &ScratchImage, command: &str, expected: &str) -> Option<String> {
     let command = filled_in(scratch, command);
     let output = run(&command.split(' ').collect::<Vec<_>>());

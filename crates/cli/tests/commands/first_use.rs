@@ -1,4 +1,5 @@
-//! What a new user meets first: a listing of a damaged volume, long listings, the owner of a new volume, packages, progress.
+//! What a new user meets first: a listing of a damaged volume, long listings, the owner of a new
+//! volume, packages, progress.
 
 use std::fs::{self, Permissions};
 use std::io::Read;
@@ -13,8 +14,8 @@ use testkit::tool;
 
 const USER: u32 = 65534;
 
-/// Makes a volume with the files `f0` to `f9`, of which `f7` has an inode that cannot be read, and a directory with one more such file. `None`
-/// without debugfs.
+/// Makes a volume with the files `f0` to `f9`, of which `f7` has an inode that cannot be read, and
+/// a directory with one more such file. `None` without debugfs.
 fn with_bad_inodes() -> Option<ScratchImage> {
     let scratch = ScratchImage::new(&["-O", "^metadata_csum"]);
     let tree = scratch.path("tree");

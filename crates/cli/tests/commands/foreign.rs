@@ -15,7 +15,8 @@ const fn end(bytes: usize) -> usize {
     SIZE - bytes
 }
 
-/// A format, its magic number and where that lies, and a command that the message names (`@` stands for the image).
+/// A format, its magic number and where that lies, and a command that the message names (`@` stands
+/// for the image).
 type Format = (&'static str, usize, &'static [u8], &'static str);
 
 const FORMATS: &[Format] = &[
@@ -55,7 +56,8 @@ const E2IMAGE_QCOW2: &[u8] = &[
     0, 0, 0, 0, 0, 0, 0, 0, 128, 0, 0, 0, 0, 0, 0, 4, 0,
 ];
 
-/// Programs that convert a raw image to a file, which they name last, and the format that they make.
+/// Programs that convert a raw image to a file, which they name last, and the format that they
+/// make.
 const CONVERTERS: &[(&str, &[&str], &str)] = &[
     ("qemu-img", &["convert", "-O", "qcow2"], "a QCOW2 image"),
     ("qemu-img", &["convert", "-O", "vmdk"], "a VMDK image"),
@@ -74,7 +76,8 @@ const CONVERTERS: &[(&str, &[&str], &str)] = &[
     ("e2image", &[], "an e2image file"),
 ];
 
-/// Runs the commands that open an image. Each must fail with a message that names `kind` and `advice`.
+/// Runs the commands that open an image. Each must fail with a message that names `kind` and
+/// `advice`.
 fn is_named(scratch: &ScratchImage, image: &Path, kind: &str, advice: &str) {
     let name = text(image);
     let (dir, out) = (text(&scratch.path("dir")), text(&scratch.path("out")));

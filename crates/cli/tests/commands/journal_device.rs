@@ -1,4 +1,5 @@
-//! A journal on a device of its own, made by mke2fs or by `mkfs`: the kernel and parext4 use it in turn.
+//! A journal on a device of its own, made by mke2fs or by `mkfs`: the kernel and parext4 use it in
+//! turn.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -17,8 +17,8 @@ fn json(arguments: &[impl AsRef<OsStr>]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Returns the fields that the tables below the headings of docs/json.md list for a command: of its value, and of the
-/// objects in it.
+/// Returns the fields that the tables below the headings of docs/json.md list for a command: of its
+/// value, and of the objects in it.
 fn documented(command: &str) -> Vec<BTreeSet<String>> {
     let text = include_str!("../../../../docs/json.md");
     let is_of_command = |section: &&str| {

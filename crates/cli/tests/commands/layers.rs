@@ -1,4 +1,5 @@
-//! Archives that are unpacked over each other, as the layers of a container image; members that are refused; archives that are compressed.
+//! Archives that are unpacked over each other, as the layers of a container image; members that are
+//! refused; archives that are compressed.
 
 use std::fs;
 use std::path::Path;

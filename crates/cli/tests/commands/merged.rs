@@ -1,4 +1,5 @@
-//! Sources whose contents go into one directory: a later one replaces files of an earlier one, as with `cp -a` twice.
+//! Sources whose contents go into one directory: a later one replaces files of an earlier one, as
+//! with `cp -a` twice.
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,7 +20,8 @@ fn write(dir: &Path, name: &str, bytes: &[u8]) {
     fs::write(dir.join(name), bytes).unwrap();
 }
 
-/// Makes a file with the names `a` and `b`, which the walk of the directory meets among other files.
+/// Makes a file with the names `a` and `b`, which the walk of the directory meets among other
+/// files.
 fn linked(dir: &Path, bytes: &[u8]) {
     write(dir, "a", bytes);
     fs::hard_link(dir.join("a"), dir.join("b")).unwrap();
@@ -93,7 +95,8 @@ const CASES: [Case; 7] = [
     },
 ];
 
-/// Describes a tree, sorted: contents, times of directories, and the first of the names of each file.
+/// Describes a tree, sorted: contents, times of directories, and the first of the names of each
+/// file.
 fn describe(root: &Path) -> Vec<String> {
     let (mut lines, mut dirs, mut first) = (Vec::new(), vec![root.to_owned()], HashMap::new());
     while let Some(dir) = dirs.pop() {
@@ -129,7 +132,8 @@ fn contents_of_a_later_source_replace_those_of_an_earlier_one() {
         [&x, &y, &by_cp].into_iter().for_each(|dir| fs::create_dir(dir).unwrap());
         make(&x, &y);
         for source in [&x, &y] {
-            // Without the option, cp refuses to replace a symbolic link that leads nowhere by a file.
+            // Without the option, cp refuses to replace a symbolic link that leads nowhere by a
+            // file.
             let mut cp = Command::new("cp");
             let copied =
                 tool(cp.args(["-a", "--remove-destination"]).arg(source.join(".")).arg(&by_cp)).unwrap();

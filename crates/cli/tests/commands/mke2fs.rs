@@ -1,4 +1,5 @@
-//! `mkfs` with the words of mke2fs: the same words make the same volume, which e2fsck and the kernel accept.
+//! `mkfs` with the words of mke2fs: the same words make the same volume, which e2fsck and the
+//! kernel accept.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -35,7 +36,8 @@ const CASES: &[(u64, &str, &str)] = &[
     (64, "-t ext4", "packed_meta_blocks=1,resize=1000000"),
 ];
 
-/// Lines in which volumes with the same words differ, because the programs do not write the same number of bytes.
+/// Lines in which volumes with the same words differ, because the programs do not write the same
+/// number of bytes.
 const DIFFER: [&str; 2] = ["Checksum:", "Lifetime writes:"];
 
 /// Makes a sparse image.

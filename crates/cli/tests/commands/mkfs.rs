@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use testkit::command::{ScratchImage, program, run, text};
 
-/// A program that makes contents that `mkfs` must recognise, its arguments before the image, and the name that `mkfs`
-/// prints.
+/// A program that makes contents that `mkfs` must recognise, its arguments before the image, and
+/// the name that `mkfs` prints.
 type Maker = (&'static str, &'static [&'static str], &'static str);
 
 const MAKERS: &[Maker] = &[
@@ -246,8 +246,8 @@ fn program_path(program: &str) -> PathBuf {
     dirs.map(|dir| dir.join(program)).find(|path| path.exists()).unwrap_or_else(|| program.into())
 }
 
-/// Asserts that `mkfs` names the contents of the image and does not change them, and that `--force` replaces them by
-/// a volume.
+/// Asserts that `mkfs` names the contents of the image and does not change them, and that `--force`
+/// replaces them by a volume.
 fn refuses_without_force(scratch: &ScratchImage, image: &Path, name: &str) {
     let image = text(image);
     let error = scratch.fails(&["mkfs", &image]);

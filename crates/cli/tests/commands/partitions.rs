@@ -101,7 +101,8 @@ fn partitions_of_an_mbr_hold_volumes() {
     assert!(error.contains("no partition 6, only 1, 5; the extended table"), "{error}");
 }
 
-/// Runs a partitioning program with a script on its standard input. Returns false, after a message, if it is not installed.
+/// Runs a partitioning program with a script on its standard input. Returns false, after a message,
+/// if it is not installed.
 fn partition(program: &str, arguments: &[&str], disk: &Path, script: &str) -> bool {
     let input = disk.with_extension("script");
     fs::write(&input, script).unwrap();
@@ -163,7 +164,8 @@ fn partitions_are_listed_as_by_sfdisk() {
     }
 }
 
-/// As in Linux, a GPT counts only if an MBR protects it. An older GPT may be left where a program wrote an MBR.
+/// As in Linux, a GPT counts only if an MBR protects it. An older GPT may be left where a program
+/// wrote an MBR.
 #[test]
 fn an_mbr_is_read_in_spite_of_a_gpt_that_it_does_not_protect() {
     let scratch = ScratchImage::empty();

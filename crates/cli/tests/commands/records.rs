@@ -1,4 +1,5 @@
-//! Records of PAX archives: attributes whose names are not text, defaults for all members, labels of SELinux.
+//! Records of PAX archives: attributes whose names are not text, defaults for all members, labels
+//! of SELinux.
 
 use std::fs;
 use std::path::Path;
@@ -61,7 +62,8 @@ fn records(out: &mut Vec<u8>, kind: tar::EntryType, records: &[u8]) {
     out.resize(out.len().next_multiple_of(512), 0);
 }
 
-/// An error names the records of a global header that are no owners and times. Many headers take no memory.
+/// An error names the records of a global header that are no owners and times. Many headers take no
+/// memory.
 #[test]
 fn other_global_records_are_left_out_with_an_error() {
     let scratch = ScratchImage::new(&[]);
@@ -130,7 +132,8 @@ fn global_records_of_gnu_tar_are_obeyed() {
     assert_eq!((&listed[0]["uid"], &listed[0]["mtime"]), (&77.into(), &"1970-01-01T00:00:05Z".into()));
 }
 
-/// GNU tar stores the label of SELinux in a record of its own, as text, and restores it with a zero byte at its end.
+/// GNU tar stores the label of SELinux in a record of its own, as text, and restores it with a zero
+/// byte at its end.
 #[test]
 fn labels_of_gnu_tar_are_kept() {
     let scratch = ScratchImage::new(&[]);

@@ -1,4 +1,5 @@
-//! Images that are the same each time: `SOURCE_DATE_EPOCH`, a UUID and the secret of the directory hashes are given.
+//! Images that are the same each time: `SOURCE_DATE_EPOCH`, a UUID and the secret of the directory
+//! hashes are given.
 
 use std::fs::{self, File, FileTimes};
 use std::os::unix::fs::{MetadataExt, symlink};

@@ -1,4 +1,5 @@
-//! Sources without a size: standard input, and files that the kernel makes up. `put` that is interrupted while it waits for input.
+//! Sources without a size: standard input, and files that the kernel makes up. `put` that is
+//! interrupted while it waits for input.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -58,7 +59,8 @@ fn files_that_the_kernel_makes_up_are_read_to_their_end() {
     scratch.fsck();
 }
 
-/// Unpacks standard input in a process that begins with default or ignored signals, whatever the signals of the test are.
+/// Unpacks standard input in a process that begins with default or ignored signals, whatever the
+/// signals of the test are.
 fn start_with_signals(signals: &str, dest: &str) -> Option<Child> {
     tool(Command::new("env").args([signals, "true"])).filter(|output| output.status.success())?;
     let mut put = Command::new("env");
@@ -110,10 +112,12 @@ fn a_put_that_is_interrupted_within_the_map_of_a_sparse_file_names_the_file() {
     interrupt_within(&[&extended.as_bytes()[..], &block, second.as_bytes(), map.as_bytes()].concat());
 }
 
-/// More bytes than a pipe and the buffer of the reader hold: the command has begun to read what they belong to when they are written.
+/// More bytes than a pipe and the buffer of the reader hold: the command has begun to read what
+/// they belong to when they are written.
 const MORE_THAN_BUFFERS: usize = 3 << 20;
 
-/// Interrupts `put` after it has unpacked an empty file `first`, and has begun to unpack `second`, whose rest never comes.
+/// Interrupts `put` after it has unpacked an empty file `first`, and has begun to unpack `second`,
+/// whose rest never comes.
 fn interrupt_within(second: &[u8]) {
     let scratch = ScratchImage::new(&[]);
     let dest = scratch.inside("/");

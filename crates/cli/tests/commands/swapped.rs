@@ -1,4 +1,5 @@
-//! `get` into directories that another user swaps for symbolic links meanwhile: no file elsewhere is made, changed or given away.
+//! `get` into directories that another user swaps for symbolic links meanwhile: no file elsewhere
+//! is made, changed or given away.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -51,7 +52,8 @@ fn state(dir: &Path) -> Vec<String> {
     state
 }
 
-/// Swaps each of `names` for a symbolic link to what lies under the same name in `victim`, and back, until the time is up.
+/// Swaps each of `names` for a symbolic link to what lies under the same name in `victim`, and
+/// back, until the time is up.
 fn swap(dest: &Path, victim: &Path, names: &[String], stop: &AtomicBool) -> u32 {
     let (link, mut swaps) = (dest.parent().unwrap().join("link"), 0);
     while !stop.load(Ordering::Relaxed) {
@@ -62,7 +64,8 @@ fn swap(dest: &Path, victim: &Path, names: &[String], stop: &AtomicBool) -> u32 
             if exchange().is_ok() {
                 swaps += 1;
                 std::thread::sleep(Duration::from_micros(300));
-                // A copy that replaces what it finds has removed the link, and has not yet made the file.
+                // A copy that replaces what it finds has removed the link, and has not yet made the
+                // file.
                 let back = exchange();
                 assert!(matches!(back, Ok(()) | Err(Errno::NOENT)), "{name}: {back:?}");
             }

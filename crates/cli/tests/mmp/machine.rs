@@ -1,4 +1,5 @@
-//! Another machine that reaches the volume of an image: the kernel, and e2fsprogs, through a loop device.
+//! Another machine that reaches the volume of an image: the kernel, and e2fsprogs, through a loop
+//! device.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -54,8 +55,9 @@ impl OtherMachine {
         self.device.file_name().unwrap().display().to_string()
     }
 
-    /// Has the loop device forget what it has read. It does so by itself when its last user closes it. But mount(8) and losetup(8) of
-    /// another test may have it open for a moment, and it then shows old blocks of an image that has changed.
+    /// Has the loop device forget what it has read. It does so by itself when its last user closes
+    /// it. But mount(8) and losetup(8) of another test may have it open for a moment, and it then
+    /// shows old blocks of an image that has changed.
     fn forget(&self) {
         tool(Command::new("blockdev").arg("--flushbufs").arg(&self.device)).expect("util-linux");
     }
@@ -68,8 +70,8 @@ impl OtherMachine {
         if output.status.success() { Ok(()) } else { Err(text(&output)) }
     }
 
-    /// Unmounts the volume. A mount namespace that another test has made meanwhile has a copy of the mount, with which the kernel goes
-    /// on until that namespace ends.
+    /// Unmounts the volume. A mount namespace that another test has made meanwhile has a copy of
+    /// the mount, with which the kernel goes on until that namespace ends.
     pub fn umount(&self) {
         kernel_umount(self.dir.path());
         let active = Path::new("/sys/fs/ext4").join(self.device_name());

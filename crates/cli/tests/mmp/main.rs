@@ -1,5 +1,5 @@
-//! Multi-mount protection beside the kernel and e2fsprogs. A loop device on an image plays the other machine: the locks of the
-//! image do not reach it.
+//! Multi-mount protection beside the kernel and e2fsprogs. A loop device on an image plays the
+//! other machine: the locks of the image do not reach it.
 
 mod machine;
 mod stopped;
@@ -16,7 +16,8 @@ use testkit::fuse_mount::{FuseMount, errors};
 
 use machine::{KERNEL_WAIT, OtherMachine, PROTECTED};
 
-/// The waits of the kernel and e2fsprogs take most of the time, so the scenarios run at the same time.
+/// The waits of the kernel and e2fsprogs take most of the time, so the scenarios run at the same
+/// time.
 #[test]
 fn one_machine_at_a_time_has_a_volume() {
     if FuseMount::new(PROTECTED).is_none() || OtherMachine::probe().is_none() {

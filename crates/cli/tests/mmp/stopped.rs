@@ -23,8 +23,8 @@ struct Progress {
     paused: AtomicU64,
 }
 
-/// Writes and syncs records until it has to pause. Then waits until `resumed` is disconnected, with a last record that is not synced. The
-/// sync of that record must fail.
+/// Writes and syncs records until it has to pause. Then waits until `resumed` is disconnected, with
+/// a last record that is not synced. The sync of that record must fail.
 fn write_until_paused(path: &Path, progress: &Progress, resumed: &Receiver<()>) {
     let file = File::create(path).unwrap();
     for number in 0_u64.. {
@@ -53,7 +53,8 @@ fn is_stopped(process: u32) -> bool {
     of_each_thread(process, "stat").iter().all(|stat| stat.rsplit(") ").next().unwrap().starts_with('T'))
 }
 
-/// Returns true if all threads of a stopped process wait for an event: no thread has begun to write.
+/// Returns true if all threads of a stopped process wait for an event: no thread has begun to
+/// write.
 fn all_wait(process: u32) -> bool {
     const WAITS: [i64; 9] = [
         libc::SYS_futex,
@@ -73,8 +74,8 @@ fn all_wait(process: u32) -> bool {
     calls.into_iter().all(|call| call.is_some_and(|call| WAITS.contains(&call)))
 }
 
-/// Stops a process while all of its threads wait. A thread that is stopped between the lease's permission and its system call would
-/// write when it continues: the device cannot refuse that.
+/// Stops a process while all of its threads wait. A thread that is stopped between the lease's
+/// permission and its system call would write when it continues: the device cannot refuse that.
 fn stop_while_idle(process: u32) -> bool {
     until(|| {
         signal(process, "-STOP");

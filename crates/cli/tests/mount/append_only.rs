@@ -15,8 +15,8 @@ use rustix::io::Errno;
 use crate::user::as_unprivileged;
 use testkit::fuse_mount::{FuseMount, tool};
 
-/// Appends records of numbered sectors until the volume is full. The page cache is so small that parts of a record are written back
-/// while the rest is copied.
+/// Appends records of numbered sectors until the volume is full. The page cache is so small that
+/// parts of a record are written back while the rest is copied.
 #[test]
 fn appends_to_a_full_volume_are_stored_as_write_reports() {
     let Some(fuse) = FuseMount::mounted(&[], "page_cache=256K") else { return };
@@ -87,9 +87,10 @@ fn an_append_only_file_is_read_at_any_length_and_touched() {
     }
 }
 
-/// A program has the file open and mapped before it becomes append-only, and opens it again afterwards. Writes by both
-/// handles append. Data stored to a mapping goes to its own offset, also through the later handle, which is mapped once the
-/// file is no longer append-only, and when it is append-only again.
+/// A program has the file open and mapped before it becomes append-only, and opens it again
+/// afterwards. Writes by both handles append. Data stored to a mapping goes to its own offset, also
+/// through the later handle, which is mapped once the file is no longer append-only, and when it is
+/// append-only again.
 const HELD_FROM_BEFORE: &str = "
 import mmap, os, subprocess, sys
 path = sys.argv[1]
@@ -117,8 +118,9 @@ assert os.stat(path).st_size == 8192 + 12, os.stat(path).st_size
 
 #[test]
 fn older_handles_append_to_a_file_that_becomes_append_only() {
-    // With `cache=writeback` fsync(2) fails here: the kernel sets the time of modification, which is refused.
-    // With `uid` the file has set-ID bits that it does not show, and that go when the kernel writes its pages back.
+    // With `cache=writeback` fsync(2) fails here: the kernel sets the time of modification, which
+    // is refused. With `uid` the file has set-ID bits that it does not show, and that go when the
+    // kernel writes its pages back.
     for options in ["cache=kernel", "cache=direct", "cache=kernel,uid=1000"] {
         let Some(fuse) = FuseMount::mounted(&[], "rw") else { return };
         let path = fuse.path("log");
@@ -139,7 +141,8 @@ fn older_handles_append_to_a_file_that_becomes_append_only() {
     }
 }
 
-/// Over FUSE a program can clear `O_APPEND` of a handle of an append-only file, which ext4 refuses (`EPERM`).
+/// Over FUSE a program can clear `O_APPEND` of a handle of an append-only file, which ext4 refuses
+/// (`EPERM`).
 #[test]
 fn a_handle_without_o_append_does_not_write_to_an_append_only_file() {
     for options in ["cache=kernel", "cache=writeback", "cache=direct"] {

@@ -1,5 +1,6 @@
-//! Operations of several users on several kinds of files and directories, on a mount and on the kernel's ext4. A mount must
-//! refuse what the kernel's ext4 refuses, and otherwise have the same effect.
+//! Operations of several users on several kinds of files and directories, on a mount and on the
+//! kernel's ext4. A mount must refuse what the kernel's ext4 refuses, and otherwise have the same
+//! effect.
 
 use std::collections::BTreeMap;
 use std::fs::Permissions;
@@ -74,7 +75,8 @@ fn commands_are_carried_out_for_whom_ext4_carries_them_out() {
     compare("commands", 200);
 }
 
-/// Stores to a mapping of a file that was opened with `O_RDWR` and the given flags, and optionally becomes immutable then.
+/// Stores to a mapping of a file that was opened with `O_RDWR` and the given flags, and optionally
+/// becomes immutable then.
 const MAP: &str = r#"
 import mmap, os, subprocess, sys
 path, flags, later = sys.argv[1], int(sys.argv[2]), sys.argv[3]

@@ -17,7 +17,8 @@ use rustix::fs::{
 use crate::file_handles::KERNEL_CACHES;
 use testkit::fuse_mount::{FuseMount, tool};
 
-/// Returns the attributes of a path from statx(2). With `FORCE_SYNC` the kernel asks the server first.
+/// Returns the attributes of a path from statx(2). With `FORCE_SYNC` the kernel asks the server
+/// first.
 fn attributes(path: &Path, flags: AtFlags) -> String {
     let statx = statx(CWD, path, flags | AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS).unwrap();
     let time = |time: rustix::fs::StatxTimestamp| (time.tv_sec, time.tv_nsec);
@@ -97,8 +98,8 @@ fn attributes_that_the_server_changes_are_not_cached() {
     }
 }
 
-/// Write-back by the volume allocates blocks of the extent tree, of which no request tells. Of blocks that
-/// the kernel's write-back allocates with `cache=writeback` it keeps no number either.
+/// Write-back by the volume allocates blocks of the extent tree, of which no request tells. Of
+/// blocks that the kernel's write-back allocates with `cache=writeback` it keeps no number either.
 #[test]
 fn the_kernel_learns_of_blocks_that_change_without_a_request() {
     for options in ["cache=kernel", "cache=direct", "cache=writeback"] {
@@ -131,7 +132,8 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Blocks that were preallocated for a writer are freed after close(2), of which no request tells either.
+/// Blocks that were preallocated for a writer are freed after close(2), of which no request tells
+/// either.
 #[test]
 fn the_kernel_learns_of_preallocated_blocks_that_are_freed() {
     for options in ["cache=kernel", "cache=direct", "cache=writeback"] {

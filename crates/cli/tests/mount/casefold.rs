@@ -1,5 +1,5 @@
-//! Directories that ignore case: the kernel compares names byte by byte, and must not keep a spelling of an entry that was changed by
-//! another spelling.
+//! Directories that ignore case: the kernel compares names byte by byte, and must not keep a
+//! spelling of an entry that was changed by another spelling.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

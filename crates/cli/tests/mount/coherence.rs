@@ -1,4 +1,5 @@
-//! Concurrent buffered, direct and mapped use of files, and the errors of write(2). Every test runs under a watchdog.
+//! Concurrent buffered, direct and mapped use of files, and the errors of write(2). Every test runs
+//! under a watchdog.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -18,8 +19,8 @@ fn python(program: &str, path: &Path) -> Option<String> {
     tool(Command::new("python3").args(["-c", program, &text(path)]))
 }
 
-/// The kernel's ext4 returns a short count, then `ENOSPC`. So does a mount, except with `cache=writeback`, where the kernel's
-/// cache accepts the data.
+/// The kernel's ext4 returns a short count, then `ENOSPC`. So does a mount, except with
+/// `cache=writeback`, where the kernel's cache accepts the data.
 #[test]
 fn write_reports_a_full_volume() {
     for options in ["rw", "cache=direct", "threads=1"] {
@@ -46,8 +47,8 @@ fn write_reports_a_full_volume() {
     }
 }
 
-/// The read request of the page fault may find the end of the file too early. Its handler must not wait for the faulting
-/// page.
+/// The read request of the page fault may find the end of the file too early. Its handler must not
+/// wait for the faulting page.
 #[test]
 fn a_page_of_a_file_opened_for_direct_access_can_be_touched() {
     for options in MODES {
@@ -66,8 +67,8 @@ fn a_page_of_a_file_opened_for_direct_access_can_be_touched() {
     }
 }
 
-/// More threads call lseek(2) with `SEEK_DATA` than the server has threads. Each file has a dirty page that the kernel must
-/// write back first. The server is stopped until all requests are sent.
+/// More threads call lseek(2) with `SEEK_DATA` than the server has threads. Each file has a dirty
+/// page that the kernel must write back first. The server is stopped until all requests are sent.
 #[test]
 fn more_threads_than_the_server_has_seek_data_in_dirty_files() {
     let program = "
@@ -109,9 +110,9 @@ print(failed)";
     }
 }
 
-/// Asynchronous reads, as many as the kernel's limit of background requests, find the end of the file too early. They wait
-/// for the kernel to write back a page after their range, and the kernel must be able to send that page. The server is
-/// stopped until all reads are submitted.
+/// Asynchronous reads, as many as the kernel's limit of background requests, find the end of the
+/// file too early. They wait for the kernel to write back a page after their range, and the kernel
+/// must be able to send that page. The server is stopped until all reads are submitted.
 #[test]
 fn asynchronous_direct_reads_do_not_block_the_kernels_write_back() {
     let program = r#"
@@ -152,7 +153,8 @@ assert set(results) <= {4096, -11} and results.count(4096) > 0, set(results)"#;
     server.wait().unwrap();
 }
 
-/// Writes to a file that is mapped and has become immutable, and waits until the mapping shows the old data again.
+/// Writes to a file that is mapped and has become immutable, and waits until the mapping shows the
+/// old data again.
 const REFUSED: &str = "
 import mmap, os, subprocess, sys, time
 path = sys.argv[1]
@@ -189,7 +191,8 @@ fn a_mapping_does_not_keep_the_data_of_a_refused_write() {
     }
 }
 
-/// When the server is killed, its threads that wait for the kernel to write back keep `/dev/fuse` open.
+/// When the server is killed, its threads that wait for the kernel to write back keep `/dev/fuse`
+/// open.
 #[test]
 fn a_killed_server_leaves_no_hung_mount() {
     let program = "
@@ -241,7 +244,8 @@ fn a_buffered_reader_sees_asynchronous_direct_writes() {
                 "--exitall",
             ]);
             fio.arg(format!("--filename={}", text(&path)));
-            // Writes each page once, so that no later write hides a stale page. The readers overtake the writer early.
+            // Writes each page once, so that no later write hides a stale page. The readers
+            // overtake the writer early.
             fio.args(["--name=write", "--rw=write", "--direct=1", "--ioengine=libaio", "--iodepth=64"]);
             fio.args(["--name=read", "--rw=read", "--direct=0", "--ioengine=psync"]);
             fio.args(["--numjobs=3", "--loops=10000"]);

@@ -12,8 +12,8 @@ use testkit::command::{run, text};
 use testkit::fuse_mount::{FuseMount, errors, until};
 use testkit::kernel_mount::KernelMount;
 
-/// Runs a program that finds the directory `dir` corrupt and then tries every kind of change. Returns the error numbers of
-/// the changes, 0 for success.
+/// Runs a program that finds the directory `dir` corrupt and then tries every kind of change.
+/// Returns the error numbers of the changes, 0 for success.
 fn changes_after_damage(dir: &Path) -> Vec<(&'static str, i32)> {
     let file = dir.join("file");
     std::fs::write(&file, "contents").unwrap();

@@ -1,4 +1,5 @@
-//! Encrypted directories without the key: on a mount and on the kernel's ext4, the same operations have the same results.
+//! Encrypted directories without the key: on a mount and on the kernel's ext4, the same operations
+//! have the same results.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +8,8 @@ use testkit::fuse_mount::{FuseMount, tool};
 use testkit::kernel_mount::KernelMount;
 use testkit::{Image, encrypted};
 
-/// Prints the error number of each operation, or what it returned. Entries are named by their order.
+/// Prints the error number of each operation, or what it returned. Entries are named by their
+/// order.
 const SCRIPT: &str = r#"
 import errno, os, stat, sys
 root = sys.argv[1]

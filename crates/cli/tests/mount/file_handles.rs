@@ -1,5 +1,5 @@
-//! Files opened by handle (name_to_handle_at(2), open_by_handle_at(2)), as NFS exports do, on a mount and on the kernel's
-//! ext4.
+//! Files opened by handle (name_to_handle_at(2), open_by_handle_at(2)), as NFS exports do, on a
+//! mount and on the kernel's ext4.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,8 +9,8 @@ use std::sync::{PoisonError, RwLock};
 use testkit::fuse_mount::{FuseMount, tool};
 use testkit::kernel_mount::KernelMount;
 
-/// `name DIR PATH...` prints a handle for each path in DIR; `open DIR HANDLE...` opens each and prints its path in DIR, if
-/// it is a directory, or its contents.
+/// `name DIR PATH...` prints a handle for each path in DIR; `open DIR HANDLE...` opens each and
+/// prints its path in DIR, if it is a directory, or its contents.
 const SCRIPT: &str = r#"
 import ctypes, os, struct, stat, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -51,7 +51,8 @@ fn script(what: &str, top: &Path, arguments: &[impl AsRef<str>]) -> Vec<String> 
     tool(&mut command).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// Held for reading by a test that needs the kernel's caches to stay, and for writing while a test has the kernel drop them.
+/// Held for reading by a test that needs the kernel's caches to stay, and for writing while a test
+/// has the kernel drop them.
 pub static KERNEL_CACHES: RwLock<()> = RwLock::new(());
 
 /// Has the kernel forget all unused inodes.
@@ -72,8 +73,8 @@ fn prepare(top: &Path) -> Vec<String> {
     script("name", top, &PATHS)
 }
 
-/// Returns what the handles open: at first, after the kernel has forgotten the inodes, after another mount, after renames,
-/// and after removal.
+/// Returns what the handles open: at first, after the kernel has forgotten the inodes, after
+/// another mount, after renames, and after removal.
 fn lives(top: &Path, mount_again: &dyn Fn()) -> BTreeMap<&'static str, Vec<String>> {
     let handles = prepare(top);
     let open = || script("open", top, &handles);
@@ -114,7 +115,8 @@ fn handles_open_the_same_files_as_on_ext4() {
     fuse.finish();
 }
 
-/// Returns a handle as the kernel makes it for FUSE: of type `FILEID_INO64_GEN`, with the upper half of the number first.
+/// Returns a handle as the kernel makes it for FUSE: of type `FILEID_INO64_GEN`, with the upper
+/// half of the number first.
 fn made_up(ino: u64, generation: u32) -> String {
     let (upper, lower) = ((ino >> 32) as u32, ino as u32);
     let words = [12, 0x81, upper, lower, generation];
@@ -132,7 +134,8 @@ fn handles_of_no_file_are_stale() {
     fuse.umount();
     fuse.mount("rw");
     fuse.watched(|| {
-        // Reserved inodes, from the root under its number in the volume to the journal; 0; free numbers; too large numbers.
+        // Reserved inodes, from the root under its number in the volume to the journal; 0; free
+        // numbers; too large numbers.
         let numbers = [0, 2, 3, 4, 5, 6, 7, 8, 9, 10, number + 1, u64::from(u32::MAX), (1 << 32) + number];
         let mut handles: Vec<_> = numbers.iter().map(|&ino| made_up(ino, 0)).collect();
         handles.push(made_up(number, generation ^ 1));

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use testkit::fuse_mount::{FuseMount, until};
 
-/// A server whose main thread ends at the end of its input, while another thread runs until the guard has ended. Prints
-/// the process id of the guard.
+/// A server whose main thread ends at the end of its input, while another thread runs until the
+/// guard has ended. Prints the process id of the guard.
 const SERVER: &str = r#"
 import ctypes, os, platform, subprocess, sys, threading
 guard = subprocess.Popen([sys.argv[1], "guard"], stdin=subprocess.PIPE)
@@ -23,7 +23,8 @@ threading.Thread(target=last_thread).start()
 ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)
 "#;
 
-/// Number of attempts to get the number of an ended connection for the next mount. Other tests mount as well.
+/// Number of attempts to get the number of an ended connection for the next mount. Other tests
+/// mount as well.
 const ATTEMPTS: u32 = 10;
 
 fn connection(dir: &Path) -> u32 {

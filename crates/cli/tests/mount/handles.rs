@@ -12,7 +12,8 @@ fn run(dir: &Path) -> Option<String> {
     tool(Command::new("python3").args(["-c", SCRIPT]).arg(dir))
 }
 
-/// A write of one large folio to a volume without room for all of it fails as a whole in the kernel, which depends on the version.
+/// A write of one large folio to a volume without room for all of it fails as a whole in the
+/// kernel, which depends on the version.
 const DIFFERS: &str = "append_that_fits_in_part";
 
 #[test]
@@ -31,7 +32,8 @@ fn handles_behave_as_on_the_kernels_ext4() {
     }
 }
 
-/// Stores to a mapping of an append-only file, as large as write-back that bypasses the volume's page cache.
+/// Stores to a mapping of an append-only file, as large as write-back that bypasses the volume's
+/// page cache.
 const STORE: &str = "
 import errno, mmap, os, sys
 file = os.open(sys.argv[1], os.O_RDWR | os.O_APPEND)

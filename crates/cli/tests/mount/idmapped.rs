@@ -11,8 +11,8 @@ use testkit::kernel_mount::KernelMount;
 
 const SCRIPT: &str = include_str!("idmapped.py");
 
-/// Runs the script's operations on a mount and on an idmapped clone of it. Prints a notice and returns `None` without
-/// Python.
+/// Runs the script's operations on a mount and on an idmapped clone of it. Prints a notice and
+/// returns `None` without Python.
 fn operate(dir: &Path) -> Option<Output> {
     let output = Command::new("python3").args(["-c", SCRIPT]).arg(dir).output();
     if output.is_err() {
@@ -21,8 +21,8 @@ fn operate(dir: &Path) -> Option<Output> {
     output.ok()
 }
 
-/// Returns true for documented differences: an owner cannot change flags, and a truncation by a member of the file's group
-/// clears set-group-ID without execution by the group.
+/// Returns true for documented differences: an owner cannot change flags, and a truncation by a
+/// member of the file's group clears set-group-ID without execution by the group.
 fn is_documented(line: &str) -> bool {
     line.contains(" nodump of") && line.ends_with(": 1")
         || line.contains(" leaves setgid-of") && line.ends_with(": 100766")
@@ -54,7 +54,8 @@ fn a_mapped_mount_translates_owners_as_ext4_does() {
     }
 }
 
-/// Without `allow_other` only the owner may use a mount, and with `idmap` a request does not name its user.
+/// Without `allow_other` only the owner may use a mount, and with `idmap` a request does not name
+/// its user.
 #[test]
 fn the_option_needs_allow_other() {
     let Some(fuse) = FuseMount::new(&[]) else { return };

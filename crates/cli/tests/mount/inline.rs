@@ -15,7 +15,8 @@ fn open(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap()
 }
 
-/// Changes files around the size at which contents leave the inode. Returns what they contain after each change.
+/// Changes files around the size at which contents leave the inode. Returns what they contain after
+/// each change.
 fn scenario(dir: &Path) -> Vec<(String, Vec<u8>, u64)> {
     let mut seen = Vec::new();
     let mut look = |what: &str, path: &Path| {

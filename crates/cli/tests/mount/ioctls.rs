@@ -1,4 +1,5 @@
-//! Commands of ioctl(2) by several users, with raw system calls, on a mount and on the kernel's ext4.
+//! Commands of ioctl(2) by several users, with raw system calls, on a mount and on the kernel's
+//! ext4.
 
 use std::fs::{File, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt, chown};
@@ -11,7 +12,8 @@ use testkit::kernel_mount::KernelMount;
 const OWNER: u32 = 1000;
 const UNPRIVILEGED: u32 = 65534;
 
-/// Sends each command to each path by each kind of handle, and prints the error numbers and the flags after it.
+/// Sends each command to each path by each kind of handle, and prints the error numbers and the
+/// flags after it.
 const SCRIPT: &str = r#"
 import ctypes, os, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -63,7 +65,8 @@ const SET_FLAGS: [&str; 7] = [
     "401c5820:08000000",
 ];
 
-/// Creates files and a directory of root and of the owner, which all users may change. One file is immutable.
+/// Creates files and a directory of root and of the owner, which all users may change. One file is
+/// immutable.
 fn prepare(dir: &Path) -> Vec<String> {
     let make = |name: &str, owner: u32| {
         let path = dir.join(name);
@@ -125,7 +128,8 @@ fn free_space_is_discarded_for_root_alone() {
     fuse.finish();
 }
 
-/// A script that sends a command to a directory as root, and prints the result in hexadecimal or the error number.
+/// A script that sends a command to a directory as root, and prints the result in hexadecimal or
+/// the error number.
 const ASK: &str = r#"
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -172,7 +176,8 @@ fn the_label_is_read_and_set() {
     fuse.scratch().fsck();
 }
 
-/// `EXT4_IOC_CHECKPOINT` with each combination of its flags (discard 1, zeros 2, dry run 4) and with unknown ones.
+/// `EXT4_IOC_CHECKPOINT` with each combination of its flags (discard 1, zeros 2, dry run 4) and
+/// with unknown ones.
 const CHECKPOINT: [&str; 10] = [
     "4004662b:00000000",
     "4004662b:01000000",
@@ -186,7 +191,8 @@ const CHECKPOINT: [&str; 10] = [
     "4004662b:00000080",
 ];
 
-/// Returns the number of nonzero bytes of the journal outside of its superblock, and debugfs's description of the log.
+/// Returns the number of nonzero bytes of the journal outside of its superblock, and debugfs's
+/// description of the log.
 fn journal(image: &Path) -> Option<(usize, String)> {
     let copy = image.with_extension("journal");
     let debugfs = |command: &str| {

@@ -221,7 +221,8 @@ fn synced_data_survives_the_death_of_the_server() {
     }
 }
 
-/// syncfs(2) sends all data to the server, and syncing the root makes it durable, including files that were never synced.
+/// syncfs(2) sends all data to the server, and syncing the root makes it durable, including files
+/// that were never synced.
 #[test]
 fn syncing_the_root_makes_everything_durable() {
     let Some(fuse) = FuseMount::new(&["--block-size", "4096"]) else { return };
@@ -245,7 +246,8 @@ fn syncing_the_root_makes_everything_durable() {
     fuse.finish();
 }
 
-/// Opens the file named in the second argument, and replaces the other one by it before it is closed.
+/// Opens the file named in the second argument, and replaces the other one by it before it is
+/// closed.
 const REPLACE: &str = "
 import mmap, os, sys
 old, new, sync, how = sys.argv[1:]

@@ -68,7 +68,8 @@ fn the_image_is_closed_when_umount_returns() {
         fuse.umount();
         let image = File::open(fuse.scratch().image()).unwrap();
         image.try_lock().unwrap_or_else(|error| panic!("{options}: {error}"));
-        // A program that another test is starting may hold a copy of the file, and with it the lock.
+        // A program that another test is starting may hold a copy of the file, and with it the
+        // lock.
         image.unlock().unwrap();
     }
 }

@@ -1,4 +1,5 @@
-//! Tests of mounted volumes. Where possible, the same operations run on the kernel's ext4 and must have the same results.
+//! Tests of mounted volumes. Where possible, the same operations run on the kernel's ext4 and must
+//! have the same results.
 
 mod append_only;
 mod attempts;

@@ -1,5 +1,5 @@
-//! The server's memory does not grow with the inodes that the kernel knows, nor with the requests that it sends. Unlinked inodes stay
-//! until the kernel forgets them.
+//! The server's memory does not grow with the inodes that the kernel knows, nor with the requests
+//! that it sends. Unlinked inodes stay until the kernel forgets them.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -62,8 +62,8 @@ fn directories_that_the_kernel_knows_stay_within_the_budget() {
     fuse.finish();
 }
 
-/// Threads write 1 MiB each to one file, all at once. The server is stopped until all requests are sent. Only writes within the file are
-/// sent at once.
+/// Threads write 1 MiB each to one file, all at once. The server is stopped until all requests are
+/// sent. Only writes within the file are sent at once.
 const WRITE_AT_ONCE: &str = "
 import os, signal, sys, threading, time
 path, server, count = sys.argv[1], int(sys.argv[2]), 2000
@@ -96,7 +96,8 @@ fn peak_memory(pid: u32) -> u64 {
 
 #[test]
 fn writes_that_wait_in_the_server_stay_within_its_budget() {
-    /// In MiB: the budgets of requests (256), pages (64) and idle buffers (128), and what threads and metadata take. 2000 are written.
+    /// In MiB: the budgets of requests (256), pages (64) and idle buffers (128), and what threads
+    /// and metadata take. 2000 are written.
     const LIMIT: u64 = 600;
     let Some(fuse) = FuseMount::new(&["--block-size", "4096"]) else { return };
     let mut server = fuse.serve("page_cache=64M");

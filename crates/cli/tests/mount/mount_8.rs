@@ -1,11 +1,13 @@
-//! Mounts, remounts and unmounts with mount(8) and umount(8), in a mount namespace in which the helpers are installed.
+//! Mounts, remounts and unmounts with mount(8) and umount(8), in a mount namespace in which the
+//! helpers are installed.
 
 use testkit::command::text;
 use testkit::fuse_mount::{FuseMount, errors, in_mount_namespace};
 use testkit::nbd::{Nbdkit, Server};
 
-/// Start of each script: mounts an overlay over /usr/sbin, so that installing changes nothing outside, and a private /run
-/// for the files of mount(8). Defines `clean`, which runs a command with a PATH without the program.
+/// Start of each script: mounts an overlay over /usr/sbin, so that installing changes nothing
+/// outside, and a private /run for the files of mount(8). Defines `clean`, which runs a command
+/// with a PATH without the program.
 const PREPARE: &str = r#"
 set -e
 tmp="$1" image="$2" dir="$3" parext4="$4"
@@ -21,7 +23,8 @@ has() { grep -q " $dir fuse.parext4 $1[, ]" /proc/mounts || fail "not $1: $(grep
 "$parext4" install-helper
 "#;
 
-/// Runs a script after [`PREPARE`]. Prints a notice and returns `None` if that is not possible here.
+/// Runs a script after [`PREPARE`]. Prints a notice and returns `None` if that is not possible
+/// here.
 fn run(fuse: &FuseMount, script: &str) -> Option<String> {
     run_on(&text(&fuse.scratch().image()), fuse, script)
 }

@@ -1,6 +1,6 @@
-//! Random operations on names and attributes, on a mount and on the kernel's ext4. They must return the same errors and leave
-//! the same tree. One thread runs them, or eight, each in its own tree. `PAREXT4_NAMES_OPS` sets the number of operations of
-//! each of the eight.
+//! Random operations on names and attributes, on a mount and on the kernel's ext4. They must return
+//! the same errors and leave the same tree. One thread runs them, or eight, each in its own tree.
+//! `PAREXT4_NAMES_OPS` sets the number of operations of each of the eight.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Permissions};
@@ -152,8 +152,8 @@ impl Side {
             Op::Rmdir { path } => rustix::fs::rmdir(at(path))?,
             Op::Rename { path, to, flags } => {
                 let outcome = renameat_with(CWD, at(path), CWD, at(to), *flags);
-                // The kernel's ext4 enters the whiteout before it finds that the target is not empty, and takes it
-                // back. So it sets the directory's time, unlike here.
+                // The kernel's ext4 enters the whiteout before it finds that the target is not
+                // empty, and takes it back. So it sets the directory's time, unlike here.
                 if outcome == Err(rustix::io::Errno::NOTEMPTY) && flags.contains(RenameFlags::WHITEOUT) {
                     set_to_now(at(path).parent().expect("below the root"))?;
                 }
@@ -296,7 +296,8 @@ fn operations_have_the_same_results_as_with_the_kernel() {
 /// Number of concurrent threads.
 const THREADS: u64 = 8;
 
-/// Runs the operations of each thread below its own directory. Returns the error numbers by thread, and the tree.
+/// Runs the operations of each thread below its own directory. Returns the error numbers by thread,
+/// and the tree.
 fn in_parallel(root: &Path, seed: u64) -> (Vec<Vec<Result<(), i32>>>, Vec<Side>) {
     let ops = settings::names_ops();
     std::thread::scope(|scope| {

@@ -227,7 +227,8 @@ impl Needle {
         Self::hide_after(fuse, 0)
     }
 
-    /// Creates the directory `dir` with `names` other names before the needle, and corrupts the block that has the needle.
+    /// Creates the directory `dir` with `names` other names before the needle, and corrupts the
+    /// block that has the needle.
     pub fn hide_after(fuse: &FuseMount, names: usize) -> Self {
         fuse.mount("rw");
         std::fs::create_dir(fuse.path("dir")).unwrap();

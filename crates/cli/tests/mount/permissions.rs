@@ -12,7 +12,8 @@ use testkit::fuse_mount::FuseMount;
 const UNPRIVILEGED: u32 = 65534;
 const OWNER: u32 = 1000;
 
-/// Returns true if a shell script succeeds as a user. Prints a notice and returns `None` if it cannot run.
+/// Returns true if a shell script succeeds as a user. Prints a notice and returns `None` if it
+/// cannot run.
 fn can(user: u32, script: &str, path: &Path) -> Option<bool> {
     let user = user.to_string();
     let mut command = Command::new("setpriv");
@@ -31,8 +32,8 @@ fn open_to_others() -> Option<FuseMount> {
     Some(fuse)
 }
 
-/// Returns an access control list in the form of the system call: read and write for the owner, read for the group,
-/// `permissions` for one user, nothing for the rest.
+/// Returns an access control list in the form of the system call: read and write for the owner,
+/// read for the group, `permissions` for one user, nothing for the rest.
 fn list(user: u32, permissions: u16) -> Vec<u8> {
     let entries =
         [(1, 6, u32::MAX), (2, permissions, user), (4, 4, u32::MAX), (16, 7, u32::MAX), (32, 0, u32::MAX)];
@@ -84,7 +85,8 @@ except OSError as error:
 sys.exit('the list fits')
 ";
 
-/// The list lets more users execute the file, with the rights of its group, to which the owner does not belong.
+/// The list lets more users execute the file, with the rights of its group, to which the owner does
+/// not belong.
 #[test]
 fn set_group_id_goes_before_an_access_list_takes_effect() {
     let Some(fuse) = open_to_others() else { return };

@@ -1,4 +1,5 @@
-//! A change of its contents removes set-ID bits and file capabilities from a file, and the kernel sees that.
+//! A change of its contents removes set-ID bits and file capabilities from a file, and the kernel
+//! sees that.
 
 use std::fs::{File, Permissions};
 use std::io::{ErrorKind, Write};
@@ -19,7 +20,8 @@ fn trusting(cache: &str) -> Option<FuseMount> {
     Some(fuse)
 }
 
-/// Creates a program of root that all users may write, and that prints its effective user. The kernel has cached its mode.
+/// Creates a program of root that all users may write, and that prints its effective user. The
+/// kernel has cached its mode.
 fn program(fuse: &FuseMount, name: &str) -> Option<std::path::PathBuf> {
     let path = fuse.path(name);
     std::fs::copy("/usr/bin/id", &path).unwrap();
@@ -31,7 +33,8 @@ fn program(fuse: &FuseMount, name: &str) -> Option<std::path::PathBuf> {
 
 /// Returns the effective user of the program when another user runs it.
 fn effective(path: &Path) -> Option<String> {
-    // While another test starts a program, the forked process may hold a writable handle of this file.
+    // While another test starts a program, the forked process may hold a writable handle of this
+    // file.
     let run = || as_user(65534, &[path.to_str().unwrap()]).arg("-u").env("LC_ALL", "C").output().unwrap();
     assert!(until(|| !errors(&run()).contains("Text file busy")));
     Some(tool(as_user(65534, &[path.to_str().unwrap()]).arg("-u"))?.trim_end().to_owned())
@@ -106,8 +109,9 @@ fn capabilities_do_not_outlive_a_write_by_an_old_handle() {
     }
 }
 
-/// An append that would have to clear set-ID bits of an append-only file fails, as on the kernel's ext4, because the mode
-/// cannot be changed. An append that keeps the bits, or only removes capabilities, succeeds.
+/// An append that would have to clear set-ID bits of an append-only file fails, as on the kernel's
+/// ext4, because the mode cannot be changed. An append that keeps the bits, or only removes
+/// capabilities, succeeds.
 #[test]
 fn an_append_that_would_clear_set_id_bits_of_an_append_only_file_is_refused() {
     for cache in ["cache=kernel", "cache=writeback", "cache=direct"] {
@@ -146,7 +150,8 @@ fn an_append_that_would_clear_set_id_bits_of_an_append_only_file_is_refused() {
     }
 }
 
-/// Files with each combination of set-ID bits: another user than the owner calls chown(2) with no owner and no group.
+/// Files with each combination of set-ID bits: another user than the owner calls chown(2) with no
+/// owner and no group.
 fn chown_to_nobody(dir: &Path, mount_again: impl FnOnce()) -> Vec<(u32, Option<i32>, u32)> {
     let modes = [0o755, 0o4755, 0o2755, 0o2745, 0o6755];
     for mode in modes {
@@ -154,7 +159,8 @@ fn chown_to_nobody(dir: &Path, mount_again: impl FnOnce()) -> Vec<(u32, Option<i
         std::fs::write(&path, "contents").unwrap();
         std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
     }
-    // Afterwards no handle is open for writing: the kernel may close one after close(2) has returned.
+    // Afterwards no handle is open for writing: the kernel may close one after close(2) has
+    // returned.
     mount_again();
     let call = |mode| {
         let path = dir.join(format!("{mode:o}"));

@@ -6,7 +6,8 @@ use std::process::Command;
 use testkit::command::text;
 use testkit::fuse_mount::{FuseMount, tool};
 
-/// Runs a shell script in a directory. Prints a notice and returns `None` if a program that it needs is not installed.
+/// Runs a shell script in a directory. Prints a notice and returns `None` if a program that it
+/// needs is not installed.
 fn run(dir: &Path, needs: &[&str], script: &str) -> Option<String> {
     for program in needs {
         let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output().unwrap();
@@ -75,7 +76,8 @@ assert c.execute('pragma integrity_check').fetchone() == ('ok',)
     }
 }
 
-/// Processes concurrently create, rename and remove the same names. Afterwards all names that are left can be removed.
+/// Processes concurrently create, rename and remove the same names. Afterwards all names that are
+/// left can be removed.
 #[test]
 fn many_processes_change_the_same_names() {
     let script = "for n in $(seq 60); do

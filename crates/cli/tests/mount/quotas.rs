@@ -52,7 +52,8 @@ fn limits_hold_for_users_and_projects() {
     assert!(!done && errors.contains("quota exceeded"), "{errors}");
     let (done, errors) = script("rm \"$1/file\"", fuse.dir()).unwrap();
     assert!(done, "{errors}");
-    // The server frees the space of the file once the kernel has told it of the last close, which may be after close(2) returned.
+    // The server frees the space of the file once the kernel has told it of the last close, which
+    // may be after close(2) returned.
     let fits = || script("head -c 200000 /dev/zero > \"$1/file\" && sync", fuse.dir()).unwrap().0;
     assert!(until(fits), "the space of the removed file still counts");
     std::fs::write(fuse.path("file"), vec![1; 400_000]).unwrap();
@@ -77,8 +78,8 @@ fn limits_hold_for_users_and_projects() {
     fuse.finish();
 }
 
-/// As the user, writes as much of a file as the limit of 256 KiB leaves, and then stores to a mapping of another file, whose second
-/// half is a hole.
+/// As the user, writes as much of a file as the limit of 256 KiB leaves, and then stores to a
+/// mapping of another file, whose second half is a hole.
 const STORE_AT_LIMIT: &str = "
 import errno, mmap, os, sys
 directory, user, size, limit = sys.argv[1], int(sys.argv[2]), 64 << 10, 256 << 10
@@ -129,7 +130,8 @@ fn what_fits_in_a_limit_is_stored() {
     fuse.scratch().fsck();
 }
 
-/// Sets flags and projects of a file, each pair by one command, and prints the error number, and the flags and the project afterwards.
+/// Sets flags and projects of a file, each pair by one command, and prints the error number, and
+/// the flags and the project afterwards.
 const SET_BOTH: &str = r#"
 import fcntl, os, struct, sys
 fd = os.open(sys.argv[1], os.O_RDONLY | os.O_CREAT)

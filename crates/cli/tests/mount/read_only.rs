@@ -21,7 +21,8 @@ fn becomes_writable(fuse: &FuseMount) {
     assert!(output.status.success(), "{}", errors(&output));
 }
 
-/// Leaves a volume as a crash does: the journal has a change, and a file that has lost its name is an orphan.
+/// Leaves a volume as a crash does: the journal has a change, and a file that has lost its name is
+/// an orphan.
 fn crash(fuse: &FuseMount) {
     let mut server = fuse.serve("rw");
     std::fs::write(fuse.path("file"), "before the crash").unwrap();
@@ -79,7 +80,8 @@ fn a_read_only_mount_becomes_writable_with_its_open_files() {
     }
 }
 
-/// Threads read by old and new handles, buffered and directly, while the mount becomes writable again and again.
+/// Threads read by old and new handles, buffered and directly, while the mount becomes writable
+/// again and again.
 #[test]
 fn reads_do_not_fail_while_a_mount_becomes_writable() {
     let Some(fuse) = FuseMount::mounted(&[], "rw") else { return };

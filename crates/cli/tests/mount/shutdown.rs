@@ -6,7 +6,8 @@ use std::process::Command;
 use testkit::fuse_mount::{FuseMount, tool, umount};
 use testkit::kernel_mount::KernelMount;
 
-/// Shuts the volume of a directory down with an argument, and prints the error number of each call. The kernel has pages of `f`.
+/// Shuts the volume of a directory down with an argument, and prints the error number of each call.
+/// The kernel has pages of `f`.
 const SCRIPT: &str = r#"
 import fcntl, mmap, os, struct, sys
 path, flag = sys.argv[1], int(sys.argv[2])
@@ -55,7 +56,8 @@ fn errnos(dir: &Path, argument: &str) -> Option<String> {
 
 #[test]
 fn calls_after_a_shutdown_fail_as_on_the_kernels_ext4() {
-    // The argument selects whether the kernel makes all data durable first, or only its journal, or neither.
+    // The argument selects whether the kernel makes all data durable first, or only its journal, or
+    // neither.
     for argument in ["0", "1", "2"] {
         let Some(kernel) = KernelMount::mounted(&[], "") else { return };
         let Some(fuse) = FuseMount::mounted(&[], "") else { return };

@@ -17,7 +17,8 @@ use testkit::kernel_mount::KernelMount;
 
 const UNPRIVILEGED: u32 = 65534;
 
-/// Fills a file until a write or the final sync fails with `ENOSPC`: the kernel's cache accepts any amount of data.
+/// Fills a file until a write or the final sync fails with `ENOSPC`: the kernel's cache accepts any
+/// amount of data.
 fn fill(fuse: &FuseMount, name: &str) -> Option<String> {
     let to = format!("of={}", text(&fuse.path(name)));
     let dd = ["dd", "if=/dev/zero", "bs=64k", "count=1200", "conv=fsync", &to];
@@ -72,8 +73,8 @@ fn reserved_blocks_are_for_root() {
     }
 }
 
-/// The kernel sends what removes the file from the server's memory after it has answered unlink(2), and the server may execute it after
-/// the write.
+/// The kernel sends what removes the file from the server's memory after it has answered unlink(2),
+/// and the server may execute it after the write.
 #[test]
 fn a_write_finds_the_space_of_a_file_that_was_removed_before() {
     const MIB: usize = 1 << 20;
@@ -102,7 +103,8 @@ fn a_write_finds_the_space_of_a_file_that_was_removed_before() {
     }
 }
 
-/// Unmounts after a file was filled. With write-back caching, the server has refused data that write(2) had accepted.
+/// Unmounts after a file was filled. With write-back caching, the server has refused data that
+/// write(2) had accepted.
 fn umount_after_fill(fuse: &FuseMount, options: &str, file: &str) {
     if options == "cache=writeback" {
         let error = fuse.umount_loses_changes();
@@ -123,7 +125,8 @@ fn reserved_blocks_are_for_root_in_queue_threads() {
     std::fs::set_permissions(fuse.dir(), Permissions::from_mode(0o777)).unwrap();
     let (free, available) = space(&fuse);
     let kept = free - available;
-    // With one request thread, queue threads execute direct writes, if the writer may keep set-ID bits.
+    // With one request thread, queue threads execute direct writes, if the writer may keep set-ID
+    // bits.
     let mut command = Command::new("setpriv");
     command.args(["--inh-caps=+fsetid", "--ambient-caps=+fsetid", "--clear-groups"]);
     command.args([format!("--reuid={UNPRIVILEGED}"), format!("--regid={UNPRIVILEGED}")]);
@@ -252,7 +255,8 @@ fn a_file_whose_mapping_has_lost_data_does_not_replace_another_one() {
     fuse.scratch().fsck();
 }
 
-/// Stores to a mapping of a file whose second half is a hole. The kernel sends all of its pages in one request.
+/// Stores to a mapping of a file whose second half is a hole. The kernel sends all of its pages in
+/// one request.
 const STORE_TO_HOLE: &str = "
 import errno, mmap, os, sys
 path, size = sys.argv[1], 256 << 10
@@ -356,7 +360,8 @@ fn fstrim_punches_holes_in_the_image() {
         let before = occupied();
         let (free, _) = space(&fuse);
         std::fs::remove_file(fuse.path("gone")).unwrap();
-        // The kernel tells the server of the last close, which deletes the file, later than it returns from close(2).
+        // The kernel tells the server of the last close, which deletes the file, later than it
+        // returns from close(2).
         assert!(
             testkit::poll::until(|| space(&fuse).0 >= free + (15 << 20 >> 12)),
             "the file is not deleted"
@@ -390,7 +395,8 @@ fn a_rename_leaves_a_whiteout() {
     fuse.finish();
 }
 
-/// statvfs(3) and stat(2) report the block size of the volume, also if it is above the size of a page.
+/// statvfs(3) and stat(2) report the block size of the volume, also if it is above the size of a
+/// page.
 #[test]
 fn large_blocks_are_reported() {
     let Some(fuse) = FuseMount::mounted(&["--block-size", "65536"], "cache=kernel") else { return };
@@ -402,8 +408,8 @@ fn large_blocks_are_reported() {
     assert_eq!(std::fs::metadata(fuse.path("file")).unwrap().blocks(), 128);
 }
 
-/// Writes every second block of a file, so that its extents need blocks of their own, and returns the blocks that stat(2) shows then,
-/// after fsync(2), and after another mount.
+/// Writes every second block of a file, so that its extents need blocks of their own, and returns
+/// the blocks that stat(2) shows then, after fsync(2), and after another mount.
 fn blocks_seen(path: &Path, mount_again: impl FnOnce()) -> [u64; 3] {
     let file = File::options().read(true).write(true).create(true).truncate(true).open(path).unwrap();
     for block in (0..400).step_by(2) {

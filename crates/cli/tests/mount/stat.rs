@@ -40,7 +40,8 @@ fn a_durable_overwrite_costs_two_requests() {
         overwrite();
         let before = received();
         (0..400).for_each(|_| overwrite());
-        // With `cache=writeback` the kernel also sends the time of modification once a tick of its clock.
+        // With `cache=writeback` the kernel also sends the time of modification once a tick of its
+        // clock.
         let requests = received() - before;
         assert!((800..1400).contains(&requests), "{options}: {requests} requests");
         drop(file);

@@ -1,4 +1,5 @@
-//! The options `sync` and `dirsync`, and handles opened with `O_SYNC` or `O_DSYNC`: a crash after a call does not undo it.
+//! The options `sync` and `dirsync`, and handles opened with `O_SYNC` or `O_DSYNC`: a crash after a
+//! call does not undo it.
 
 use std::fs::{File, Permissions};
 use std::io::{BufRead, BufReader};
@@ -51,7 +52,8 @@ fn toggle_nodump(path: &Path) {
     ioctl_setflags(&file, ioctl_getflags(&file).unwrap() ^ IFlags::NODUMP).unwrap();
 }
 
-/// Makes a change of the file or directory `name`, and asserts that a copy of the image, which is as a crash would leave it, has it.
+/// Makes a change of the file or directory `name`, and asserts that a copy of the image, which is
+/// as a crash would leave it, has it.
 fn assert_durable(fuse: &FuseMount, name: &str, (change, has_it): Change, what: &str) {
     change(&fuse.path(name));
     fuse.scratch().fetch();
@@ -147,7 +149,8 @@ fn allocations_and_copies_by_synchronous_handles_are_durable() {
     fuse.finish();
 }
 
-/// Stores to 40 files by write(2) or through mappings, and syncs the root directory. Keeps the files open until its input ends.
+/// Stores to 40 files by write(2) or through mappings, and syncs the root directory. Keeps the
+/// files open until its input ends.
 const STORES: &str = "
 import mmap, os, sys
 root, how = sys.argv[1:]

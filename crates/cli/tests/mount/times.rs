@@ -94,7 +94,8 @@ fn a_write_sets_the_time_of_the_write() {
     }
 }
 
-/// The kernel's write-back may arrive after the time of modification that the kernel has sent, also through a direct handle.
+/// The kernel's write-back may arrive after the time of modification that the kernel has sent, also
+/// through a direct handle.
 #[test]
 fn late_write_back_does_not_change_the_time() {
     let Some(fuse) = FuseMount::mounted(&[], "cache=writeback") else { return };
@@ -155,7 +156,8 @@ fn a_file_that_becomes_immutable_during_a_write_gets_the_time() {
     }
 }
 
-/// Copies to an immutable file by a handle from before, and returns the error and the times of the file before and after.
+/// Copies to an immutable file by a handle from before, and returns the error and the times of the
+/// file before and after.
 fn copy_to_immutable(dir: &Path, mount_again: impl FnOnce()) -> (Errno, [[i64; 4]; 2]) {
     let (source, path) = (dir.join("source"), dir.join("target"));
     let times = || {
@@ -215,8 +217,8 @@ fn a_reused_inode_number_has_another_generation() {
     fuse.finish();
 }
 
-/// The kernel rounds times that it sets and that it gets from the server, so a time does not change when the kernel asks
-/// again.
+/// The kernel rounds times that it sets and that it gets from the server, so a time does not change
+/// when the kernel asks again.
 #[test]
 fn times_of_small_inodes_have_no_nanoseconds() {
     for options in ["cache=kernel", "cache=direct"] {

@@ -1,4 +1,5 @@
-//! Unmounting: bind mounts, other mount namespaces, users that want to make root's `umount` hang, and lost data.
+//! Unmounting: bind mounts, other mount namespaces, users that want to make root's `umount` hang,
+//! and lost data.
 
 use std::process::Command;
 

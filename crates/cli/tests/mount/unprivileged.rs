@@ -10,8 +10,8 @@ use testkit::fuse_mount::{FuseMount, errors, in_mount_namespace};
 
 const USER: u32 = 65534;
 
-/// Start of each script: makes `/dev/fuse` accessible to all users, as udev does, in a private mount namespace. Defines
-/// `user`, which runs a command without privileges.
+/// Start of each script: makes `/dev/fuse` accessible to all users, as udev does, in a private
+/// mount namespace. Defines `user`, which runs a command without privileges.
 const PREPARE: &str = r#"
 set -e
 image="$2" dir="$3" parext4="$4" fuse="$1/fuse"
@@ -21,8 +21,8 @@ user() { setpriv --reuid=65534 --regid=65534 --clear-groups -- "$@"; }
 options() { grep " $dir fuse.parext4 " /proc/mounts | cut -d' ' -f4; }
 "#;
 
-/// Returns an image with inodes that only root may create. The image and the directory belong to the user. Prints a notice
-/// and returns `None` if mounting is not possible here.
+/// Returns an image with inodes that only root may create. The image and the directory belong to
+/// the user. Prints a notice and returns `None` if mounting is not possible here.
 fn hostile() -> Option<FuseMount> {
     let fuse = FuseMount::mounted(&[], "rw")?;
     std::fs::copy("/usr/bin/id", fuse.path("id")).unwrap();
@@ -116,7 +116,8 @@ fn set_id_bits_and_devices_of_an_image_have_no_effect() {
     fuse.scratch().fsck();
 }
 
-/// The server of a user who mounts without `allow_other` gets no requests of the kernel's own threads for times.
+/// The server of a user who mounts without `allow_other` gets no requests of the kernel's own
+/// threads for times.
 #[test]
 fn data_that_is_written_back_late_sets_the_time_without_allow_other() {
     for cache in ["kernel", "writeback", "direct"] {
@@ -152,7 +153,8 @@ fn errors_of_unprivileged_mounts_name_the_cause() {
     fuse.scratch().fsck();
 }
 
-/// Start of the scripts that unmount as root what a user has prepared. `timeout` makes a hang a failure.
+/// Start of the scripts that unmount as root what a user has prepared. `timeout` makes a hang a
+/// failure.
 const UNMOUNTS: &str = r#"
 umounts() { timeout 100 "$parext4" umount "$1" 2>&1 || { echo "status $?"; "$parext4" umount -l "$1"; exit 1; } }
 gone() { ! grep -q " $dir fuse" /proc/mounts; }
@@ -212,7 +214,8 @@ fn any_name_of_a_mount_is_passed_on_as_it_is() {
     assert!(lines[4].ends_with("/x,y=\\134") && lines.len() == 5, "{said}");
 }
 
-/// A process whose command line looks like that of a standby, and that has locked a directory. It ignores signals.
+/// A process whose command line looks like that of a standby, and that has locked a directory. It
+/// ignores signals.
 const FALSE_STANDBY: &str = "
 import fcntl, os, signal, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -2,7 +2,8 @@
 
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-/// Runs `act` in a thread without privileges, with user and group 65534 and no supplementary groups.
+/// Runs `act` in a thread without privileges, with user and group 65534 and no supplementary
+/// groups.
 pub fn as_unprivileged<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     as_unprivileged_of(65534, act)
 }

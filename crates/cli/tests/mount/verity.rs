@@ -1,4 +1,5 @@
-//! Files that fs-verity protects, through a mount: reads, mappings, the ioctls, and attempts to write.
+//! Files that fs-verity protects, through a mount: reads, mappings, the ioctls, and attempts to
+//! write.
 
 use std::os::unix::fs::FileExt;
 use std::process::Command;

@@ -107,8 +107,8 @@ impl FileUnderTest {
         self.model.shape(self.block_size)
     }
 
-    /// Runs an operation on the file and on the model. If `mapped`, buffered reads and writes within the file use the
-    /// mapping.
+    /// Runs an operation on the file and on the model. If `mapped`, buffered reads and writes
+    /// within the file use the mapping.
     pub fn apply(&mut self, nth: u64, op: Op, mapped: bool) {
         if self.last.len() == SHOWN {
             self.last.pop_front();
@@ -201,7 +201,8 @@ impl FileUnderTest {
         Ok(fallocate(self.file(), mode | keep_size, offset, len)?)
     }
 
-    /// Returns true if FUSE has a request for the operation. Counts the operation as unsupported otherwise.
+    /// Returns true if FUSE has a request for the operation. Counts the operation as unsupported
+    /// otherwise.
     fn shift(&mut self, mode: FallocateFlags, offset: u64, len: u64) -> Result<bool> {
         match fallocate(self.file(), mode, offset, len) {
             Err(Errno::OPNOTSUPP) => {

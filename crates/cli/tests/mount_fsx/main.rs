@@ -1,7 +1,8 @@
-//! Random operations of every kind on one file of a mount, compared with a model in memory, in the manner of fsx: through
-//! the kernel's cache, with `O_DIRECT`, and mapped.
+//! Random operations of every kind on one file of a mount, compared with a model in memory, in the
+//! manner of fsx: through the kernel's cache, with `O_DIRECT`, and mapped.
 //!
-//! `PAREXT4_FSX_OPS` sets the number of operations of each configuration. `cargo xtask mount-fsx` does 250,000.
+//! `PAREXT4_FSX_OPS` sets the number of operations of each configuration. `cargo xtask mount-fsx`
+//! does 250,000.
 
 mod file;
 mod mapping;
@@ -13,7 +14,8 @@ use testkit::fuse_mount::FuseMount;
 use testkit::rng::Rng;
 use testkit::settings;
 
-/// Number of operations between two checks of the whole file, and between two checks of the whole volume.
+/// Number of operations between two checks of the whole file, and between two checks of the whole
+/// volume.
 const LOOK: u64 = 500;
 const CLOSE: u64 = 20_000;
 

@@ -1,11 +1,12 @@
-//! A file mapped into the memory of another program, because mapping needs unsafe code, which this crate does not have.
+//! A file mapped into the memory of another program, because mapping needs unsafe code, which this
+//! crate does not have.
 
 use std::io::{BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// Maps the first bytes of a file, as many as its second argument says, and executes a command from each line of its input:
-/// read, write or sync.
+/// Maps the first bytes of a file, as many as its second argument says, and executes a command from
+/// each line of its input: read, write or sync.
 const SCRIPT: &str = "
 import mmap, os, sys
 memory = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), int(sys.argv[2]))

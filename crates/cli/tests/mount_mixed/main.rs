@@ -1,9 +1,10 @@
-//! A mount under mixed load: handles of every kind on one file, by several users, with thousands of requests in flight, on
-//! half full and on full volumes. The kernel's ext4 is the reference.
+//! A mount under mixed load: handles of every kind on one file, by several users, with thousands of
+//! requests in flight, on half full and on full volumes. The kernel's ext4 is the reference.
 //!
-//! *Scripts* run the same steps on two volumes and compare all results. *Concurrent* tests have many threads whose reads must return
-//! the data that was written, and processes that are killed. Both mount the volume again from time to time. `PAREXT4_MIXED_SECONDS`
-//! sets the duration of each test. `cargo xtask mount-mixed --seconds N` runs them for longer.
+//! *Scripts* run the same steps on two volumes and compare all results. *Concurrent* tests have
+//! many threads whose reads must return the data that was written, and processes that are killed.
+//! Both mount the volume again from time to time. `PAREXT4_MIXED_SECONDS` sets the duration of each
+//! test. `cargo xtask mount-mixed --seconds N` runs them for longer.
 
 mod concurrent;
 mod engines;

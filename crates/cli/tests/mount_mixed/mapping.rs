@@ -33,8 +33,8 @@ impl Mapping {
         Ok(Self { start: NonNull::new(start.cast()).expect("nothing is mapped at 0"), len })
     }
 
-    /// Faults pages in as a read or a write would, but returns an error where an access would raise a signal: past the end
-    /// of the file, or without space.
+    /// Faults pages in as a read or a write would, but returns an error where an access would raise
+    /// a signal: past the end of the file, or without space.
     fn populate(&self, offset: usize, len: usize, writes: bool) -> Result<(), Errno> {
         let first = offset / PAGE * PAGE;
         let end = (offset + len).min(self.len);
@@ -45,25 +45,27 @@ impl Mapping {
 
     fn bytes(&self, offset: usize, len: usize) -> &[AtomicU8] {
         assert!(offset <= self.len && len <= self.len - offset, "past the end of the mapping");
-        // SAFETY: the range lies in the mapping, which is aligned for bytes and lives as long as `self`. All code of this
-        // process accesses it by atomic operations.
+        // SAFETY: the range lies in the mapping, which is aligned for bytes and lives as long as
+        // `self`. All code of this process accesses it by atomic operations.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(offset).cast(), len) }
     }
 
     /// Returns the words of a mapping of a file that is not cut.
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the range is the mapping, which is aligned for words, because it begins at a page, and lives as long as `self`. All code
-        // accesses it by atomic operations.
+        // SAFETY: the range is the mapping, which is aligned for words, because it begins at a
+        // page, and lives as long as `self`. All code accesses it by atomic operations.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.len / size_of::<AtomicU64>()) }
     }
 
-    /// Reads bytes. Returns `EFAULT` where a plain access would raise a signal: past the end of the file.
+    /// Reads bytes. Returns `EFAULT` where a plain access would raise a signal: past the end of the
+    /// file.
     pub fn read(&self, offset: usize, len: usize) -> Result<Vec<u8>, Errno> {
         self.populate(offset, len, false)?;
         Ok(self.bytes(offset, len).iter().map(|byte| byte.load(Ordering::Relaxed)).collect())
     }
 
-    /// Writes bytes. Returns `EFAULT` where a plain access would raise a signal: past the end of the file, or without space.
+    /// Writes bytes. Returns `EFAULT` where a plain access would raise a signal: past the end of
+    /// the file, or without space.
     pub fn write(&self, offset: usize, data: &[u8]) -> Result<(), Errno> {
         self.populate(offset, data.len(), true)?;
         for (to, &byte) in self.bytes(offset, data.len()).iter().zip(data) {

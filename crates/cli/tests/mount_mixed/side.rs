@@ -10,8 +10,8 @@ use testkit::command::{run, text};
 use testkit::fuse_mount::{FuseMount, errors, until};
 use testkit::kernel_mount::KernelMount;
 
-/// Why the server refuses data that the kernel writes back: a program has stored to a mapping when the volume was full, or after the file
-/// became append-only. The files are compared afterwards.
+/// Why the server refuses data that the kernel writes back: a program has stored to a mapping when
+/// the volume was full, or after the file became append-only. The files are compared afterwards.
 const REFUSALS: [&str; 2] = ["no space left on device", "operation not permitted"];
 
 /// A mounted volume.
@@ -49,8 +49,8 @@ pub enum Kind {
 }
 
 impl Side {
-    /// Mounts an empty volume of 64 MiB with the given block size in bytes. Returns `None`, and says so loudly, if it cannot
-    /// be mounted here.
+    /// Mounts an empty volume of 64 MiB with the given block size in bytes. Returns `None`, and
+    /// says so loudly, if it cannot be mounted here.
     pub fn mounted(kind: Kind, block_size: u32) -> Option<Self> {
         let block_size = block_size.to_string();
         let side = match kind {

@@ -4,9 +4,11 @@ use std::path::Path;
 
 /// Parts of a run that are compared.
 const PARTS: usize = 4;
-/// Least number of samples of a run whose parts are compared. A server that has just started fills its caches.
+/// Least number of samples of a run whose parts are compared. A server that has just started fills
+/// its caches.
 const ENOUGH: usize = 120;
-/// Growth between the second and the last part that is no leak, in KiB: memory that the allocator keeps.
+/// Growth between the second and the last part that is no leak, in KiB: memory that the allocator
+/// keeps.
 const SLACK: u64 = 16 << 10;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -57,14 +59,16 @@ impl Usage {
         format!("server, by quarters of {} samples: {mib} MiB, {files} open files", self.samples.len())
     }
 
-    /// Returns true if memory or open files have not reached a plateau by half of the run. Of a short run, returns false.
+    /// Returns true if memory or open files have not reached a plateau by half of the run. Of a
+    /// short run, returns false.
     fn grows(&self) -> bool {
         let [_, half, _, last] = self.peaks();
         let is_long = self.samples.len() >= ENOUGH;
         is_long && (last.resident > half.resident + half.resident / 4 + SLACK || last.files > 2 * half.files)
     }
 
-    /// Asserts that memory and open files have reached a plateau by half of the run, if it was long enough.
+    /// Asserts that memory and open files have reached a plateau by half of the run, if it was long
+    /// enough.
     pub fn assert_plateau(&self, name: &str) {
         assert!(!self.grows(), "{name}: the server grows: {}", self.describe());
     }

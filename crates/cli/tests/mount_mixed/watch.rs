@@ -1,5 +1,6 @@
-//! Detects calls that hang: prints what every thread waits for, and aborts the connection to the server, so that the kernel
-//! fails all calls instead of leaving threads that cannot be killed. Also samples the memory of the servers.
+//! Detects calls that hang: prints what every thread waits for, and aborts the connection to the
+//! server, so that the kernel fails all calls instead of leaving threads that cannot be killed.
+//! Also samples the memory of the servers.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -20,8 +21,8 @@ use crate::usage::Usage;
 
 /// How often the watch checks.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Consecutive checks that one call may last, a minute. Checks are counted, not time, because no check is made while
-/// the machine is stopped.
+/// Consecutive checks that one call may last, a minute. Checks are counted, not time, because no
+/// check is made while the machine is stopped.
 const LIMIT: u32 = 120;
 /// Number of checks within which calls must return once the connection is aborted.
 const GRACE: u32 = 20;
@@ -79,7 +80,8 @@ struct Slot {
 }
 
 impl Watch {
-    /// Watches `threads` threads that use these connections. `name` is the test that repeats the run.
+    /// Watches `threads` threads that use these connections. `name` is the test that repeats the
+    /// run.
     pub fn start(name: &str, connections: Vec<Connection>, threads: usize) -> Self {
         let slots = (0..threads).map(|_| Slot::default()).collect();
         let (stop, aborted) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -91,8 +93,8 @@ impl Watch {
         Self { shared, thread: Some(thread) }
     }
 
-    /// Watches other connections from now on, because the volumes were mounted again. Asserts that the servers of the former ones did not
-    /// grow, and returns their memory in words.
+    /// Watches other connections from now on, because the volumes were mounted again. Asserts that
+    /// the servers of the former ones did not grow, and returns their memory in words.
     pub fn reconnect(&self, connections: Vec<Connection>) -> String {
         let usage = connections.iter().map(|_| Usage::default()).collect();
         let former = {
@@ -195,8 +197,8 @@ fn threads(pid: u32) -> String {
     text
 }
 
-/// Prints at once. `eprintln` does not: the test harness keeps its output until the test ends, and a hanging test does not
-/// end.
+/// Prints at once. `eprintln` does not: the test harness keeps its output until the test ends, and
+/// a hanging test does not end.
 fn say(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }

@@ -14,7 +14,8 @@ pub struct Export {
 }
 
 impl Export {
-    /// Serves an image of 64 MiB of zeros. `None`, after a call of [`skipped`], if nbdkit is not installed.
+    /// Serves an image of 64 MiB of zeros. `None`, after a call of [`skipped`], if nbdkit is not
+    /// installed.
     pub fn new() -> Option<Self> {
         let scratch = ScratchImage::empty();
         std::fs::File::create(scratch.image()).unwrap().set_len(64 << 20).unwrap();

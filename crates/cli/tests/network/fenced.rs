@@ -16,8 +16,8 @@ use testkit::skipped;
 
 use crate::node::Node;
 
-/// Longest time from the end of the owner to the first write by a standby. Usually it takes about 13 seconds, and 11 more if the standby
-/// does not know that the owner is fenced.
+/// Longest time from the end of the owner to the first write by a standby. Usually it takes about
+/// 13 seconds, and 11 more if the standby does not know that the owner is fenced.
 const LONGEST: Duration = Duration::from_secs(120);
 
 #[test]
@@ -93,8 +93,9 @@ fn stopped(url: &str, owner: &Node, standby: &Node) {
     assert_eq!(fs::read_to_string(standby.dir().join("file")).unwrap(), "standby's");
 }
 
-/// The owner is killed, which nothing tells two standbys. Both find it gone at about the same time; one fences it and mounts,
-/// and the other must not fence the first. Returns the one that has mounted.
+/// The owner is killed, which nothing tells two standbys. Both find it gone at about the same time;
+/// one fences it and mounts, and the other must not fence the first. Returns the one that has
+/// mounted.
 fn killed<'a>(owner: &Node, standbys: [&'a Node; 2]) -> &'a Node {
     standbys.iter().for_each(|standby| standby.mount(&["--standby"]));
     fs::write(owner.dir().join("synced"), "before").unwrap();

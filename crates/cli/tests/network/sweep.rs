@@ -42,7 +42,8 @@ struct Refusing {
     image: Vec<u8>,
     /// Number of requests of the point's kind.
     seen: Arc<AtomicU64>,
-    /// Whether half a superblock was written. Its checksum is in the other half, so only e2fsck opens the volume, from a backup.
+    /// Whether half a superblock was written. Its checksum is in the other half, so only e2fsck
+    /// opens the volume, from a backup.
     is_superblock_torn: Arc<AtomicBool>,
 }
 
@@ -116,7 +117,8 @@ impl Refusing {
         self.server.disk(|disk| disk.read(0, (MIB << 20) as u32).expect("the disk").to_vec())
     }
 
-    /// Returns the volume as it is on the server, recovered and without findings. `None` if its superblock is torn.
+    /// Returns the volume as it is on the server, recovered and without findings. `None` if its
+    /// superblock is torn.
     fn recovered(&self, what: &str) -> Option<Volume> {
         if self.is_superblock_torn.load(SeqCst) {
             return None;
@@ -160,7 +162,8 @@ fn make_tree(root: &Path) {
     }
 }
 
-/// Asserts that a volume has files only with a part of their contents; with `all`, that it has all of them.
+/// Asserts that a volume has files only with a part of their contents; with `all`, that it has all
+/// of them.
 fn check_copy(volume: &Volume, all: bool, what: &str) {
     for (path, len) in FILES {
         match volume.read(format!("/copy/{path}")) {

@@ -1,9 +1,11 @@
-//! POSIX semantics of names and attributes, by the subjects of pjdfstest. Each case of the tables in `cases` runs on a mount
-//! and on the kernel's ext4, as root and as another user, and must have the same results.
+//! POSIX semantics of names and attributes, by the subjects of pjdfstest. Each case of the tables
+//! in `cases` runs on a mount and on the kernel's ext4, as root and as another user, and must have
+//! the same results.
 //!
-//! A line of a table is a case, which runs in its own directory: the setup by root, `|`, and the tested operations.
-//! Operations are separated by `;` and are in `operation.rs`. A line with `{a,b}` stands for one line with each choice. A
-//! line that starts with `~` may have another result through FUSE; the comment above it gives the reason.
+//! A line of a table is a case, which runs in its own directory: the setup by root, `|`, and the
+//! tested operations. Operations are separated by `;` and are in `operation.rs`. A line with
+//! `{a,b}` stands for one line with each choice. A line that starts with `~` may have another
+//! result through FUSE; the comment above it gives the reason.
 
 mod operation;
 mod snapshot;
@@ -82,8 +84,8 @@ impl Done {
         self.before[nth].compare(&Snapshot::take(&self.dir(nth)))
     }
 
-    /// Prints each difference from the kernel's ext4, and returns the number of differences that FUSE does not
-    /// explain.
+    /// Prints each difference from the kernel's ext4, and returns the number of differences that
+    /// FUSE does not explain.
     fn differences(&self, kernel: &Self, cases: &[Case], when: &str) -> usize {
         let differs = |(nth, case): (usize, &Case)| {
             let (left, expected) = (self.left(nth), kernel.left(nth));

@@ -1,4 +1,5 @@
-//! The operations of cases. Each is a line of words: the operation and its arguments. Paths are below the case's directory.
+//! The operations of cases. Each is a line of words: the operation and its arguments. Paths are
+//! below the case's directory.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -16,8 +17,8 @@ use rustix::process::umask;
 
 use crate::{ALSO_GROUP, USER};
 
-/// An access control list in the form of the system call: version 2, then tag, permissions and user of each entry. It does
-/// not fit in permission bits.
+/// An access control list in the form of the system call: version 2, then tag, permissions and user
+/// of each entry. It does not fit in permission bits.
 const LIST: &[u8] = b"\x02\0\0\0\
     \x01\0\x06\0\xff\xff\xff\xff\
     \x02\0\x04\0\xe9\x03\0\0\
@@ -114,8 +115,8 @@ fn try_run(words: &[&str], dir: &Path) -> Result<(), Errno> {
     }
 }
 
-/// Returns a path below the case's directory. `@255` stands for a name of 255 bytes, `@deep` for a path that is too long,
-/// `''` for an empty path.
+/// Returns a path below the case's directory. `@255` stands for a name of 255 bytes, `@deep` for a
+/// path that is too long, `''` for an empty path.
 fn path(dir: &Path, word: &str) -> PathBuf {
     match word {
         "." => dir.to_owned(),
@@ -141,8 +142,8 @@ fn number(word: &str) -> u64 {
     word.parse::<i64>().unwrap().cast_unsigned()
 }
 
-/// Parses a user or group: `r` is root, `u` the user, `g` the user's supplementary group, `o` another user, `-` no
-/// change.
+/// Parses a user or group: `r` is root, `u` the user, `g` the user's supplementary group, `o`
+/// another user, `-` no change.
 fn id(word: &str) -> Option<u32> {
     match word {
         "r" => Some(0),
@@ -174,7 +175,8 @@ fn mknod(kind: &str, path: &Path, bits: &str) -> Result<(), Errno> {
     mknodat(CWD, path, kind, mode(bits), device)
 }
 
-/// Parses open flags such as `r+creat+excl`. Adds `O_NONBLOCK`, so that opening a pipe does not block.
+/// Parses open flags such as `r+creat+excl`. Adds `O_NONBLOCK`, so that opening a pipe does not
+/// block.
 fn open_flags(text: &str) -> OFlags {
     let flag = |word: &str| match word {
         "r" => OFlags::RDONLY,

@@ -38,7 +38,8 @@ impl Snapshot {
         Self { entries }
     }
 
-    /// Describes the current state, one line for each inode, with the times that have changed since this snapshot.
+    /// Describes the current state, one line for each inode, with the times that have changed since
+    /// this snapshot.
     pub fn compare(&self, now: &Snapshot) -> Vec<String> {
         let line = |(path, metadata): (&String, &Metadata)| {
             let before = self.entries.values().find(|before| before.ino() == metadata.ino());

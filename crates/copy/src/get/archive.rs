@@ -1,14 +1,14 @@
 //! Writes a tree of the volume as a tar archive.
 //!
-//! The archive has the PAX format with GNU tar's names of records: times with nanoseconds, extended attributes with access control
-//! lists, which it also has as text, and sparse files (format 1.0).
+//! The archive has the PAX format with GNU tar's names of records: times with nanoseconds, extended
+//! attributes with access control lists, which it also has as text, and sparse files (format 1.0).
 //!
-//! An entry that cannot be read is reported and left out. If its data cannot be read after its member has begun, zeros take the place of the
-//! rest, as with GNU tar.
+//! An entry that cannot be read is reported and left out. If its data cannot be read after its
+//! member has begun, zeros take the place of the rest, as with GNU tar.
 //!
-//! An archive that could not be completed ends within a member, or is an empty file if the end could not be written. GNU tar and
-//! this crate refuse both. The archive may end anywhere if a signal or a panic ends the process, or if something other than a
-//! regular file cannot be written.
+//! An archive that could not be completed ends within a member, or is an empty file if the end
+//! could not be written. GNU tar and this crate refuse both. The archive may end anywhere if a
+//! signal or a panic ends the process, or if something other than a regular file cannot be written.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -38,7 +38,8 @@ use crate::volume_name::means_contents;
 const CHUNK: usize = 1 << 20;
 /// Bytes of a block of an archive.
 const BLOCK: usize = 512;
-/// The largest value of an extended attribute, in bytes (`XATTR_SIZE_MAX`). No program can set a larger one.
+/// The largest value of an extended attribute, in bytes (`XATTR_SIZE_MAX`). No program can set a
+/// larger one.
 const MOST_VALUE: usize = 1 << 16;
 /// Bytes of all attributes of one entry. This crate reads no more than 8 MiB of records.
 const MOST_XATTRS: usize = 7 << 20;
@@ -70,14 +71,16 @@ pub fn write(
         Err(_) => packer.cut(),
     };
     if let (Err(_), Some(file)) = (&ended, file) {
-        // The part that is in the file may end between two members. Only a regular file can be emptied.
+        // The part that is in the file may end between two members. Only a regular file can be
+        // emptied.
         let _ = file.set_len(0);
     }
     written?;
     ended.with_context(|| name)
 }
 
-/// The output of an archive. A failed write is final, because the bytes before it may end between two members.
+/// The output of an archive. A failed write is final, because the bytes before it may end between
+/// two members.
 type Buffered<'a> = BufWriter<FailStop<Box<dyn Write + 'a>>>;
 
 struct Packer<'a> {
@@ -97,7 +100,8 @@ struct Packer<'a> {
 }
 
 impl Packer<'_> {
-    /// Writes `node` and all below it, without the entries whose errors it reports. Does not recurse, because the image decides how deep the tree is.
+    /// Writes `node` and all below it, without the entries whose errors it reports. Does not
+    /// recurse, because the image decides how deep the tree is.
     fn tree(&mut self, node: InodeRef) -> Result<()> {
         let name = self.source.file_name().filter(|_| !means_contents(self.source));
         let mut path = PathBuf::from(name.unwrap_or(OsStr::new(".")));
@@ -189,8 +193,8 @@ impl Packer<'_> {
         Ok(())
     }
 
-    /// Returns the times, and the extended attributes. Reports the ones that cannot be read or exceed a limit; without its access list, a
-    /// file gives its group no rights.
+    /// Returns the times, and the extended attributes. Reports the ones that cannot be read or
+    /// exceed a limit; without its access list, a file gives its group no rights.
     fn records(&self, node: &InodeRef, metadata: &Metadata, path: &Path, header: &mut Header) -> Records {
         let mut records = Records::default();
         records.push_time(b"mtime", metadata.mtime);
@@ -355,7 +359,8 @@ fn push_text(records: &mut Records, name: &[u8], value: &[u8]) {
     }
 }
 
-/// Returns the key of the record of an attribute. The first `=` ends a key, so `=` and `%` are encoded, as GNU tar does.
+/// Returns the key of the record of an attribute. The first `=` ends a key, so `=` and `%` are
+/// encoded, as GNU tar does.
 fn key(name: &[u8]) -> Vec<u8> {
     let mut key = b"SCHILY.xattr.".to_vec();
     for &byte in name {
@@ -368,7 +373,8 @@ fn key(name: &[u8]) -> Vec<u8> {
     key
 }
 
-/// Returns a name that fits the header: `name` itself, or the end of it, with the whole name as a record.
+/// Returns a name that fits the header: `name` itself, or the end of it, with the whole name as a
+/// record.
 fn fitting(records: &mut Records, key: &[u8], name: &Path) -> PathBuf {
     /// Bytes of the field of the header.
     const FIELD: usize = 100;

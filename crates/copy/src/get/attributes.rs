@@ -10,9 +10,9 @@ use super::made::Made;
 use super::{Shared, xattrs};
 use crate::access_list::permissions_without_list;
 
-/// Sets owner, extended attributes, permissions and times of a file that this command has made, but not of a directory. `path` is its
-/// name in messages. The file gets only the access control lists of `node`, because the lists of the directory outside could let other
-/// users read it.
+/// Sets owner, extended attributes, permissions and times of a file that this command has made, but
+/// not of a directory. `path` is its name in messages. The file gets only the access control lists
+/// of `node`, because the lists of the directory outside could let other users read it.
 pub fn set(
     made: &Made<'_>,
     path: &Path,
@@ -24,8 +24,8 @@ pub fn set(
     merge(made, path, node, metadata, shared)
 }
 
-/// Sets the attributes of a directory. Its access control lists stay if `node` has none, because they are not inherited: the walker has
-/// removed the inherited lists of a new directory.
+/// Sets the attributes of a directory. Its access control lists stay if `node` has none, because
+/// they are not inherited: the walker has removed the inherited lists of a new directory.
 pub fn merge(
     made: &Made<'_>,
     path: &Path,
@@ -36,11 +36,12 @@ pub fn merge(
     if shared.is_root {
         made.set_owner(metadata.uid, metadata.gid)?;
     }
-    // After the owner, because chown removes capabilities; before the permissions, which may forbid it.
+    // After the owner, because chown removes capabilities; before the permissions, which may forbid
+    // it.
     let has_list = xattrs::copy(made, path, node, shared)?;
     if metadata.file_type != FileType::Symlink {
-        // After the owner, because chown removes set-ID bits. Without the owner, set-ID bits would give the rights of the
-        // wrong user.
+        // After the owner, because chown removes set-ID bits. Without the owner, set-ID bits would
+        // give the rights of the wrong user.
         let mask = if shared.is_root { 0o7777 } else { 0o1777 };
         let permissions =
             if has_list { metadata.permissions } else { permissions_without_list(metadata.permissions) };

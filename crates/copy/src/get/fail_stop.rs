@@ -2,7 +2,8 @@
 
 use std::io::{self, ErrorKind, Write};
 
-/// Writes nothing more once a write or a flush has failed, so that no later success hides the bytes that are missing.
+/// Writes nothing more once a write or a flush has failed, so that no later success hides the bytes
+/// that are missing.
 pub struct FailStop<W> {
     inner: W,
     has_failed: bool,

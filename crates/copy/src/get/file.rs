@@ -37,7 +37,8 @@ impl<'a> Job for FileJob<'a> {
 
     fn start(self, (): &mut ()) -> Result<Option<FileCopy<'a>>> {
         let open = || -> Result<fs::File> {
-            // O_EXCL: never through a symbolic link. Only this user can read the file until it has its own permissions.
+            // O_EXCL: never through a symbolic link. Only this user can read the file until it has
+            // its own permissions.
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
             let mode = Mode::RUSR | Mode::WUSR;
             let open = || openat(&*self.dir, &self.name, flags, mode);
@@ -95,8 +96,8 @@ impl Copy for FileCopy<'_> {
         let FileJob { file, path, metadata, shared, identity, .. } = &self.job;
         let made = Made::Open(&self.dest);
         let set = || -> Result<()> {
-            // A copy has its full length only when it has all its data, however the command ends. Ranges that are not written are
-            // holes.
+            // A copy has its full length only when it has all its data, however the command ends.
+            // Ranges that are not written are holes.
             self.dest.set_len(metadata.size)?;
             attributes::set(&made, path, file.node(), metadata, shared)?;
             // With its final owner, and before the inode can be freed.

@@ -20,7 +20,8 @@ use super::outside::{Dir, Identity};
 pub enum Made<'a> {
     /// An open file.
     Open(&'a File),
-    /// A file that cannot be opened, or that its permissions forbid to open: only its name is resolved (`O_PATH`).
+    /// A file that cannot be opened, or that its permissions forbid to open: only its name is
+    /// resolved (`O_PATH`).
     Resolved(OwnedFd),
 }
 
@@ -31,8 +32,9 @@ impl Made<'_> {
         Ok(Self::Resolved(openat(&**dir, name, flags, Mode::empty())?))
     }
 
-    /// Fails if this is not the file that was made: another kind of file, another device or another target of a symbolic link, a file
-    /// that also has another name, or for root (`is_root`) a file that root does not own.
+    /// Fails if this is not the file that was made: another kind of file, another device or another
+    /// target of a symbolic link, a file that also has another name, or for root (`is_root`) a file
+    /// that root does not own.
     pub fn expect(&self, metadata: &Metadata, target: Option<&OsStr>, is_root: bool) -> Result<()> {
         let found = fstat(self.fd())?;
         let kind = rustix::fs::FileType::from_raw_mode(found.st_mode);
@@ -72,7 +74,8 @@ impl Made<'_> {
         }
     }
 
-    /// Returns a path of the file itself, also of a symbolic link, for calls that accept no descriptor of this kind.
+    /// Returns a path of the file itself, also of a symbolic link, for calls that accept no
+    /// descriptor of this kind.
     fn path(&self) -> String {
         format!("/proc/self/fd/{}", self.fd().as_raw_fd())
     }

@@ -29,7 +29,8 @@ use once::DataLimit;
 pub use output::Output;
 use walk::Walker;
 
-/// A copy out of a volume, which may be corrupt or hostile. One of the methods [`copy`](Self::copy) and [`pack`](Self::pack) makes it.
+/// A copy out of a volume, which may be corrupt or hostile. One of the methods [`copy`](Self::copy)
+/// and [`pack`](Self::pack) makes it.
 ///
 /// The copies are not synced.
 pub struct Get<'a> {
@@ -66,8 +67,8 @@ impl Shared<'_> {
 }
 
 impl<'a> Get<'a> {
-    /// Begins a copy of the file or tree at the absolute path `source` of `volume`. A path that ends in `/.` means the contents of a
-    /// directory.
+    /// Begins a copy of the file or tree at the absolute path `source` of `volume`. A path that
+    /// ends in `/.` means the contents of a directory.
     #[must_use]
     pub fn new(volume: &'a Volume, source: impl Into<PathBuf>) -> Self {
         Self { volume, source: source.into(), options: CopyOptions::new() }
@@ -80,16 +81,19 @@ impl<'a> Get<'a> {
         self
     }
 
-    /// Copies to the path `dest` by the rules of `cp -a`: into `dest` if that is a directory, and else to `dest`. Existing files are
-    /// replaced, and existing directories merged.
+    /// Copies to the path `dest` by the rules of `cp -a`: into `dest` if that is a directory, and
+    /// else to `dest`. Existing files are replaced, and existing directories merged.
     ///
-    /// Keeps permissions, times, hard links, symbolic links, holes, and the extended attributes of the user and access control lists; owners,
-    /// device nodes, set-ID bits and other extended attributes only if root runs the process. No name in the volume leads out of `dest`, also
-    /// while other users change the directories there. A copy has its full length only when it has all its data.
+    /// Keeps permissions, times, hard links, symbolic links, holes, and the extended attributes of
+    /// the user and access control lists; owners, device nodes, set-ID bits and other extended
+    /// attributes only if root runs the process. No name in the volume leads out of `dest`, also
+    /// while other users change the directories there. A copy has its full length only when it has
+    /// all its data.
     ///
     /// # Errors
-    /// An error that further files would meet, too, such as a full file system, or the error with which the observer ended the copy.
-    /// [`Observer::failed`](crate::Observer::failed) gets the errors of single files.
+    /// An error that further files would meet, too, such as a full file system, or the error with
+    /// which the observer ended the copy. [`Observer::failed`](crate::Observer::failed) gets the
+    /// errors of single files.
     pub fn copy(self, dest: &Path) -> Result<Summary> {
         let Self { volume, source, options } = self;
         let node = resolve(volume, &source).with_context(|| options.name.of(&source))?;
@@ -102,11 +106,13 @@ impl<'a> Get<'a> {
         outcome(shared.report, copied)
     }
 
-    /// Writes a tar archive in the PAX format to `output`, with owners, extended attributes, access control lists and holes.
+    /// Writes a tar archive in the PAX format to `output`, with owners, extended attributes, access
+    /// control lists and holes.
     ///
-    /// A file that cannot be read is left out, or filled with zeros from the error on, and reported to the observer. A copy that fails
-    /// leaves an archive that ends within a member, or an empty file, which GNU tar and [`Put::unpack`](crate::Put::unpack) refuse. If
-    /// `output` itself fails, and is no file that the copy has opened, the archive may end anywhere.
+    /// A file that cannot be read is left out, or filled with zeros from the error on, and reported
+    /// to the observer. A copy that fails leaves an archive that ends within a member, or an empty
+    /// file, which GNU tar and [`Put::unpack`](crate::Put::unpack) refuse. If `output` itself
+    /// fails, and is no file that the copy has opened, the archive may end anywhere.
     ///
     /// # Errors
     /// An error of `output`, or the error with which the observer ended the copy.

@@ -1,7 +1,8 @@
 //! The files that a copy has met, and their data. The volume may be corrupt or hostile.
 //!
-//! Responsible for the limits of a copy: a file is copied once, whatever its number of names, and all files together have no more data
-//! than the volume. Not responsible for directories ([`Visited`](crate::tree::Visited)), nor for links to the first copy.
+//! Responsible for the limits of a copy: a file is copied once, whatever its number of names, and
+//! all files together have no more data than the volume. Not responsible for directories
+//! ([`Visited`](crate::tree::Visited)), nor for links to the first copy.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +13,8 @@ use parext4::{InodeNo, Metadata, Volume};
 /// Inodes in one chunk of the set.
 const CHUNK: u32 = 4096;
 
-/// The files of one link that a copy has met. Needs one bit for each inode of the volume, and an entry for each 4096 of them.
+/// The files of one link that a copy has met. Needs one bit for each inode of the volume, and an
+/// entry for each 4096 of them.
 #[derive(Default)]
 pub struct Singles(HashMap<u32, Box<[u64; CHUNK as usize / 64]>>);
 
@@ -45,7 +47,8 @@ impl Singles {
 pub struct DataLimit(AtomicU64);
 
 impl DataLimit {
-    /// Returns the limit for all files of `volume`: its size, or none if its files may share blocks.
+    /// Returns the limit for all files of `volume`: its size, or none if its files may share
+    /// blocks.
     pub fn of(volume: &Volume) -> Self {
         let may_share = volume.info().features.iter().any(|name| name == "shared_blocks");
         let space = volume.space();

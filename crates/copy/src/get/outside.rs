@@ -1,22 +1,27 @@
-//! The directories outside of the volume that `get` copies into. They are used by descriptor and not by path.
+//! The directories outside of the volume that `get` copies into. They are used by descriptor and
+//! not by path.
 //!
-//! Another user may own such a directory, and may replace it, or a file in it, at any time while root copies. So
+//! Another user may own such a directory, and may replace it, or a file in it, at any time while
+//! root copies. So
 //!
 //! 1. an operation names a file by an open directory and one name, and follows no symbolic link;
-//! 2. a directory is opened by its name in its parent, and must be the directory that was made or found there at first
-//!    ([`Identity`]);
+//! 2. a directory is opened by its name in its parent, and must be the directory that was made or
+//!    found there at first ([`Identity`]);
 //! 3. attributes are set by descriptor ([`Made`](super::made::Made));
-//! 4. a file that cannot be opened when it is made, such as a device file or a symbolic link, is used only if it is owned by root and
-//!    is of the kind, with the device or the target, that was made;
+//! 4. a file that cannot be opened when it is made, such as a device file or a symbolic link, is
+//!    used only if it is owned by root and is of the kind, with the device or the target, that was
+//!    made;
 //! 5. a further name is given only to a file that is identified as the copy.
 //!
-//! An inode number does not suffice to identify a file: another user can remove the copy and get its number for a new file. So an
-//! identity also has the time of birth, which no user can set, and the owner. The clock of births may stand still for some
-//! milliseconds, but a file that another user makes then has that user as its owner. If the copy belongs to that user, the user can
+//! An inode number does not suffice to identify a file: another user can remove the copy and get
+//! its number for a new file. So an identity also has the time of birth, which no user can set, and
+//! the owner. The clock of births may stand still for some milliseconds, but a file that another
+//! user makes then has that user as its owner. If the copy belongs to that user, the user can
 //! change its contents anyway.
 //!
-//! Only the path that the user typed is resolved with symbolic links, once. If another user puts a directory there before `get` opens
-//! it for the first time, `get` copies into that directory, as if it had been there before the command.
+//! Only the path that the user typed is resolved with symbolic links, once. If another user puts a
+//! directory there before `get` opens it for the first time, `get` copies into that directory, as
+//! if it had been there before the command.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -41,7 +46,8 @@ pub struct Identity {
     /// Major and minor number.
     device: (u32, u32),
     inode: u64,
-    /// Seconds and nanoseconds of the time when the file was made; `None` if the file system has no such times.
+    /// Seconds and nanoseconds of the time when the file was made; `None` if the file system has no
+    /// such times.
     born: Option<(i64, u32)>,
     owner: u32,
 }
@@ -83,7 +89,8 @@ pub struct Directories {
 }
 
 impl Directories {
-    /// Opens the directory in which `dest` is, or will be, the first copy. Returns the place of the first copy with it.
+    /// Opens the directory in which `dest` is, or will be, the first copy. Returns the place of the
+    /// first copy with it.
     pub fn above(dest: &Path) -> Result<(Self, Place)> {
         let (top, name) = match (dest.parent(), dest.file_name()) {
             (Some(parent), Some(name)) if parent.as_os_str().is_empty() => (Path::new("."), name),
@@ -96,8 +103,8 @@ impl Directories {
         Ok((directories, Place { dir: None, name }))
     }
 
-    /// Makes a directory that only this user can read until it has its own attributes, unless there is one. Returns its index, and
-    /// true if the directory is new.
+    /// Makes a directory that only this user can read until it has its own attributes, unless there
+    /// is one. Returns its index, and true if the directory is new.
     pub fn make(&mut self, place: Place) -> Result<(usize, bool)> {
         let parent = self.open(place.dir)?;
         let is_new = match mkdirat(&*parent, &place.name, Mode::RWXU) {
@@ -170,7 +177,8 @@ impl Directories {
     }
 }
 
-/// Makes a file with `make`, which fails if there is one; a file with that name is removed first, unless it is one of `kept`.
+/// Makes a file with `make`, which fails if there is one; a file with that name is removed first,
+/// unless it is one of `kept`.
 pub fn replace<R>(
     kept: &VolumeFiles,
     dir: &Dir,
@@ -198,7 +206,8 @@ mod tests {
 
     use super::*;
 
-    /// Makes `dest/a/b` in a new directory, next to a directory `victim`. Returns both directories, and the place of a file in `b`.
+    /// Makes `dest/a/b` in a new directory, next to a directory `victim`. Returns both directories,
+    /// and the place of a file in `b`.
     fn made(dir: &Path) -> (Directories, Place) {
         fs::create_dir(dir.join("victim")).unwrap();
         let (mut directories, top) = Directories::above(&dir.join("dest")).unwrap();

@@ -15,8 +15,9 @@ const CHUNK: usize = 1 << 20;
 /// Offsets and lengths.
 type Runs = Vec<(u64, u64)>;
 
-/// Returns offsets and lengths of the data of a file with holes, at most `most`; `None` for a file without holes. If there are more
-/// runs, some short holes count as data. Also returns the number of bytes of data without any hole.
+/// Returns offsets and lengths of the data of a file with holes, at most `most`; `None` for a file
+/// without holes. If there are more runs, some short holes count as data. Also returns the number
+/// of bytes of data without any hole.
 pub fn sparse_runs(file: &DirectFile, size: u64, most: usize) -> Result<(Option<Runs>, u64)> {
     let (mut runs, mut data, mut at) = (Runs::new(), 0, 0);
     while at < size {
@@ -58,7 +59,8 @@ fn join(runs: &mut Vec<(u64, u64)>) {
     });
 }
 
-/// Reads the runs of a file one after the other. An error is kept ([`failure`](Self::failure)), and zeros take the place of the rest.
+/// Reads the runs of a file one after the other. An error is kept ([`failure`](Self::failure)), and
+/// zeros take the place of the rest.
 pub struct Data<'a> {
     file: &'a DirectFile,
     runs: std::vec::IntoIter<(u64, u64)>,
@@ -151,7 +153,8 @@ mod tests {
 
     #[test]
     fn more_runs_than_the_limit_are_joined_over_short_holes() {
-        // Runs of 4 bytes after holes of 1 to 9 bytes in turn, and of 1000 bytes before every tenth run.
+        // Runs of 4 bytes after holes of 1 to 9 bytes in turn, and of 1000 bytes before every tenth
+        // run.
         let mut at = 0;
         let mut runs: Vec<(u64, u64)> = Vec::new();
         for n in 0..1000 {

@@ -24,16 +24,19 @@ pub struct Walker<'a> {
     shared: &'a Shared<'a>,
     visited: Visited,
     singles: Singles,
-    /// The first names of files that have several, and the identities of their copies when these are made.
+    /// The first names of files that have several, and the identities of their copies when these
+    /// are made.
     linked: HashMap<InodeNo, (Place, Arc<OnceLock<Identity>>)>,
     /// Further names of such files, which are made when the files are.
     links: Vec<(InodeNo, Place)>,
     outside: Directories,
-    /// The directories in the volume, at the indices of their copies in `outside`. Kept by number, because there may be millions.
+    /// The directories in the volume, at the indices of their copies in `outside`. Kept by number,
+    /// because there may be millions.
     directories: Vec<InodeId>,
 }
 
-/// Bytes of a path that the kernel accepts, with the zero byte at its end (`PATH_MAX`). Copies below would be of no use to most programs.
+/// Bytes of a path that the kernel accepts, with the zero byte at its end (`PATH_MAX`). Copies
+/// below would be of no use to most programs.
 pub(super) const PATH_MAX: usize = 4096;
 
 /// A directory whose entries are copied.
@@ -59,8 +62,9 @@ impl<'a> Walker<'a> {
         Ok((walker, top))
     }
 
-    /// Copies `node` and all below it to `top`, without the files whose errors it reports. Does not recurse, because the image decides how deep the tree is; the paths
-    /// outside limit it to some thousand directories.
+    /// Copies `node` and all below it to `top`, without the files whose errors it reports. Does not
+    /// recurse, because the image decides how deep the tree is; the paths outside limit it to some
+    /// thousand directories.
     pub fn tree(&mut self, jobs: &Submit<'_, FileJob<'a>>, node: InodeRef, top: Place) -> Result<()> {
         let mut path = self.shared.dest.clone();
         let mut levels: Vec<Level> = self.entry(jobs, node, &path, top)?.into_iter().collect();
@@ -85,7 +89,8 @@ impl<'a> Walker<'a> {
         Ok(())
     }
 
-    /// Copies `node` alone to `path`, which is the path of `place`. Returns a directory, for its entries.
+    /// Copies `node` alone to `path`, which is the path of `place`. Returns a directory, for its
+    /// entries.
     fn entry(
         &mut self,
         jobs: &Submit<'_, FileJob<'a>>,
@@ -145,7 +150,8 @@ impl<'a> Walker<'a> {
                 shared.report.file_done();
             }
         }
-        // Entries before their directory: its permissions may forbid access, and changes of entries set its times.
+        // Entries before their directory: its permissions may forbid access, and changes of entries
+        // set its times.
         for (index, id) in directories.into_iter().enumerate().rev() {
             let path = outside.path(outside.place(index));
             let mut set = || {
@@ -158,8 +164,9 @@ impl<'a> Walker<'a> {
         Ok(())
     }
 
-    /// Makes a directory outside. Removes the access control lists that a new one inherits, before it has entries that would inherit
-    /// them. A command that fails leaves the directory, and a repeated command keeps the lists of a directory that is there.
+    /// Makes a directory outside. Removes the access control lists that a new one inherits, before
+    /// it has entries that would inherit them. A command that fails leaves the directory, and a
+    /// repeated command keeps the lists of a directory that is there.
     fn make(&mut self, place: Place) -> Result<usize> {
         let (index, is_new) = self.outside.make(place)?;
         if is_new {

@@ -11,9 +11,9 @@ use super::Shared;
 use super::made::Made;
 use crate::access_list::ACCESS;
 
-/// Sets the extended attributes of `node` on a file that has the name `path` in messages; without root, only the `user` and `system` ones.
-/// Reports each attribute that cannot be read, or that the file system outside refuses, as an error. Returns false if the access list is one
-/// of them.
+/// Sets the extended attributes of `node` on a file that has the name `path` in messages; without
+/// root, only the `user` and `system` ones. Reports each attribute that cannot be read, or that the
+/// file system outside refuses, as an error. Returns false if the access list is one of them.
 pub fn copy(made: &Made<'_>, path: &Path, node: &InodeRef, shared: &Shared<'_>) -> Result<bool> {
     let mut has_list = true;
     node.visit_xattrs(|xattr| -> Result<()> {

@@ -43,7 +43,8 @@ impl Attributes {
         Self { permissions, uid, gid, atime, mtime }
     }
 
-    /// Copies the extended attributes of `source` to `node`. Returns the attributes to set afterwards.
+    /// Copies the extended attributes of `source` to `node`. Returns the attributes to set
+    /// afterwards.
     pub fn copy_xattrs(mut self, source: &Source<'_>, node: &InodeRef, report: &Report<'_>) -> Result<Self> {
         if !xattrs::copy(source, node, report)? {
             self.permissions = permissions_without_list(self.permissions);
@@ -56,8 +57,9 @@ impl Attributes {
         NewInode::new().permissions(self.permissions).uid(self.uid).gid(self.gid)
     }
 
-    /// Returns the attributes to set after the last change of the inode. Sets mode and owner again, because a set-group-ID
-    /// parent changes them in a new inode, and existing directories have their own.
+    /// Returns the attributes to set after the last change of the inode. Sets mode and owner again,
+    /// because a set-group-ID parent changes them in a new inode, and existing directories have
+    /// their own.
     pub fn all(&self) -> SetAttributes {
         SetAttributes::new()
             .permissions(self.permissions)
@@ -67,7 +69,8 @@ impl Attributes {
             .mtime(self.mtime)
     }
 
-    /// Returns the attributes of a symbolic link to set; its permissions have no effect and stay as they are.
+    /// Returns the attributes of a symbolic link to set; its permissions have no effect and stay as
+    /// they are.
     pub fn of_symlink(&self) -> SetAttributes {
         self.all().permissions(None)
     }

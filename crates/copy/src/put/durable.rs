@@ -56,8 +56,8 @@ impl<'a> Durable<'a> {
         self.sync(&rest)
     }
 
-    /// Syncs the volume, then reports `files`. A report may only follow a sync that began after its file was complete, because
-    /// observers rely on that.
+    /// Syncs the volume, then reports `files`. A report may only follow a sync that began after its
+    /// file was complete, because observers rely on that.
     fn sync(&self, files: &Waiting) -> Result<()> {
         self.volume.sync()?;
         if files.paths.is_empty() { Ok(()) } else { self.observer.durable(&files.paths) }

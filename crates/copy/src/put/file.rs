@@ -36,7 +36,8 @@ pub struct FileJob<'a> {
 impl<'a> FileJob<'a> {
     /// Opens the source, and makes the copy without data.
     pub fn open(self) -> Result<FileCopy<'a>> {
-        // It was a regular file when the walk read its directory. If it is a FIFO now, opening must not block.
+        // It was a regular file when the walk read its directory. If it is a FIFO now, opening must
+        // not block.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let source =
             OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(&self.source);
@@ -61,14 +62,16 @@ impl<'a> FileJob<'a> {
 pub struct CreatedFile<'a> {
     job: FileJob<'a>,
     pub file: DirectFile,
-    /// The size of the source when it was opened. Data that is appended to the source later is not copied.
+    /// The size of the source when it was opened. Data that is appended to the source later is not
+    /// copied.
     pub size: u64,
     /// It is complete, or an error says what was wrong with it.
     settled: AtomicBool,
 }
 
 impl<'a> CreatedFile<'a> {
-    /// Returns `result`, with the name of the copy if it is an error. The copy is not finished then.
+    /// Returns `result`, with the name of the copy if it is an error. The copy is not finished
+    /// then.
     pub fn settle<R, E: Into<Error>>(&self, result: Result<R, E>) -> Result<R> {
         self.note_failure(&result);
         result.with_context(|| self.job.shared.name.of(&self.job.place.path))
@@ -91,8 +94,8 @@ impl<'a> CreatedFile<'a> {
         Ok(())
     }
 
-    /// Writes what `read` returns from the given offset, until it returns no more bytes, and makes that the size. `buffer` holds whole
-    /// grains.
+    /// Writes what `read` returns from the given offset, until it returns no more bytes, and makes
+    /// that the size. `buffer` holds whole grains.
     pub fn write_all(
         &mut self,
         mut read: impl FnMut(&mut [u8], u64) -> io::Result<usize>,
@@ -128,8 +131,9 @@ impl<'a> CreatedFile<'a> {
     /// Sets the attributes of the file, after all its data was written.
     pub fn finish(&self, attributes: &SetAttributes) -> Result<()> {
         let complete = || {
-            // The file may end in a hole. A large one may have preallocated blocks past its end, and setting the size frees them:
-            // another thread may report it as durable while it is still open, and a crash would leave them.
+            // The file may end in a hole. A large one may have preallocated blocks past its end,
+            // and setting the size frees them: another thread may report it as durable while it is
+            // still open, and a crash would leave them.
             if self.file.size() != self.size || self.size > SMALL as u64 {
                 self.file.set_len(self.size)?;
             }
@@ -163,15 +167,16 @@ pub struct FileCopy<'a> {
 }
 
 impl FileCopy<'_> {
-    /// Returns true if the file is small and has no holes, because it occupies no fewer blocks than its size. Such files are
-    /// written together.
+    /// Returns true if the file is small and has no holes, because it occupies no fewer blocks than
+    /// its size. Such files are written together.
     pub fn is_small(&self) -> bool {
         let size = self.created.size;
         size > 0 && size <= SMALL as u64 && self.metadata.blocks() >= size.div_ceil(BLOCK)
     }
 
-    /// Returns true if the source may have other bytes than its size says: it has no blocks, and is neither empty nor a hole. The kernel
-    /// makes up such files when they are read, in /proc and /sys.
+    /// Returns true if the source may have other bytes than its size says: it has no blocks, and is
+    /// neither empty nor a hole. The kernel makes up such files when they are read, in /proc and
+    /// /sys.
     pub fn may_be_made_up(&self) -> bool {
         let has_bytes = || match self.created.size {
             0 => !matches!(self.source.read_at(&mut [0], 0), Ok(0)),
@@ -222,7 +227,8 @@ impl Copy for FileCopy<'_> {
 
     fn next_data(&self, from: u64) -> Result<Option<Range<u64>>> {
         let data = (|| {
-            // lseek(2): both fail with ENXIO past the last data, and with EINVAL where holes are unknown.
+            // lseek(2): both fail with ENXIO past the last data, and with EINVAL where holes are
+            // unknown.
             let start = seek(&self.source, SeekFrom::Data(from))?;
             let end = seek(&self.source, SeekFrom::Hole(start))?;
             Ok(start..end)

@@ -1,4 +1,5 @@
-//! Starts the copy of a file. Small files are gathered; files that the kernel makes up are copied at once; large files are copied in chunks.
+//! Starts the copy of a file. Small files are gathered; files that the kernel makes up are copied
+//! at once; large files are copied in chunks.
 
 use crate::error::Result;
 

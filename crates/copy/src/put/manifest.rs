@@ -1,7 +1,8 @@
-//! A manifest: a text that sets owners and permissions of copied files, and makes directories and special files, for people who
-//! cannot do so outside.
+//! A manifest: a text that sets owners and permissions of copied files, and makes directories and
+//! special files, for people who cannot do so outside.
 //!
-//! The format is the device table of genext2fs, `makedevs` and `mkfs.jffs2 -D`, with a type `x` for extended attributes:
+//! The format is the device table of genext2fs, `makedevs` and `mkfs.jffs2 -D`, with a type `x` for
+//! extended attributes:
 //!
 //! ```text
 //! # path     type  mode  uid  gid  major  minor  start  increment  count

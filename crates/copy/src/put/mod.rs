@@ -34,11 +34,12 @@ pub use rules::Rules;
 use small::SmallFiles;
 use walk::Walker;
 
-/// A copy into a volume, which one of the methods [`copy`](Self::copy), [`copy_input`](Self::copy_input) and [`unpack`](Self::unpack)
-/// makes.
+/// A copy into a volume, which one of the methods [`copy`](Self::copy),
+/// [`copy_input`](Self::copy_input) and [`unpack`](Self::unpack) makes.
 ///
-/// The copy is durable when the method returns, also if it returns an error: then the files that were complete before the error are
-/// durable. Existing files are replaced, and existing directories merged.
+/// The copy is durable when the method returns, also if it returns an error: then the files that
+/// were complete before the error are durable. Existing files are replaced, and existing
+/// directories merged.
 pub struct Put<'a> {
     volume: &'a Volume,
     dest: PathBuf,
@@ -106,9 +107,10 @@ impl<'a> Put<'a> {
         self
     }
 
-    /// Copies the same files into the same volume to the same bytes each time: one thread copies the entries of each directory in the order
-    /// of their names, and the copies have this time of last access, in seconds since 1970. The volume must have a clock that stands
-    /// still, and no timers for commits and write-back.
+    /// Copies the same files into the same volume to the same bytes each time: one thread copies
+    /// the entries of each directory in the order of their names, and the copies have this time of
+    /// last access, in seconds since 1970. The volume must have a clock that stands still, and no
+    /// timers for commits and write-back.
     #[must_use]
     pub fn reproducible(mut self, access_time: impl Into<Option<u32>>) -> Self {
         self.reproducible = access_time.into();
@@ -122,30 +124,32 @@ impl<'a> Put<'a> {
         self
     }
 
-    /// Calls [`Observer::durable`](crate::Observer::durable) after each sync. The copy has the paths of files that are not durable yet
-    /// in memory.
+    /// Calls [`Observer::durable`](crate::Observer::durable) after each sync. The copy has the
+    /// paths of files that are not durable yet in memory.
     #[must_use]
     pub fn report_durable(mut self, report: bool) -> Self {
         self.report_durable = report;
         self
     }
 
-    /// Copies files and trees by the rules of `cp -a`: into the destination if it is a directory, and else to the destination. A source
-    /// that ends in `/.` means the contents of a directory.
+    /// Copies files and trees by the rules of `cp -a`: into the destination if it is a directory,
+    /// and else to the destination. A source that ends in `/.` means the contents of a directory.
     ///
-    /// Keeps permissions, owners, times, extended attributes, hard links, symbolic links, special files and holes. A further source replaces
-    /// the copies of an earlier one.
+    /// Keeps permissions, owners, times, extended attributes, hard links, symbolic links, special
+    /// files and holes. A further source replaces the copies of an earlier one.
     ///
     /// # Errors
-    /// An error that further files would meet, too, such as a full volume, or the error with which the observer ended the copy.
-    /// [`Observer::failed`](crate::Observer::failed) gets the errors of single files.
+    /// An error that further files would meet, too, such as a full volume, or the error with which
+    /// the observer ended the copy. [`Observer::failed`](crate::Observer::failed) gets the errors
+    /// of single files.
     pub fn copy(self, sources: &[impl AsRef<Path>]) -> Result<Summary> {
         let (volume, dest) = (self.volume, self.dest.clone());
         let threads = self.options.thread_count();
         self.run(|shared| copy_trees(volume, sources, &dest, threads, shared))
     }
 
-    /// Copies `input` to the file that the destination names, with the permissions 644 and the owner of the process.
+    /// Copies `input` to the file that the destination names, with the permissions 644 and the
+    /// owner of the process.
     ///
     /// # Errors
     /// If the destination is a directory, or the error of reading `input` or of the volume.
@@ -154,15 +158,17 @@ impl<'a> Put<'a> {
         self.run(|shared| single::put(volume, input, &dest, shared))
     }
 
-    /// Unpacks tar archives (ustar, GNU, PAX), one after the other, into the destination, an existing directory. No name in an
-    /// archive leads out of it.
+    /// Unpacks tar archives (ustar, GNU, PAX), one after the other, into the destination, an
+    /// existing directory. No name in an archive leads out of it.
     ///
-    /// Members replace files, symbolic links and empty directories of their names, as with GNU tar. The whiteouts of layers of containers
-    /// are not applied; each is the error of one file. Access control lists may be text; a user or group in them that has no number is one of
-    /// this machine.
+    /// Members replace files, symbolic links and empty directories of their names, as with GNU tar.
+    /// The whiteouts of layers of containers are not applied; each is the error of one file. Access
+    /// control lists may be text; a user or group in them that has no number is one of this
+    /// machine.
     ///
     /// # Errors
-    /// As [`copy`](Self::copy), or an error of reading an archive. The members before it are unpacked.
+    /// As [`copy`](Self::copy), or an error of reading an archive. The members before it are
+    /// unpacked.
     pub fn unpack<'i>(self, archives: impl IntoIterator<Item = Input<'i>>) -> Result<Summary> {
         let (volume, dest) = (self.volume, self.dest.clone());
         // Each archive builds on the ones before it.
@@ -171,7 +177,8 @@ impl<'a> Put<'a> {
         })
     }
 
-    /// Runs `copy`, applies the manifest, and makes the copies durable, also after an error or a cancellation.
+    /// Runs `copy`, applies the manifest, and makes the copies durable, also after an error or a
+    /// cancellation.
     fn run(self, copy: impl FnOnce(&Shared<'_>) -> Result<()>) -> Result<Summary> {
         let Self { volume, dest, options, mut rules, manifest, reproducible, sync_every, report_durable } =
             self;
@@ -193,10 +200,12 @@ impl<'a> Put<'a> {
     }
 }
 
-/// Applies a manifest to the tree at `dest`: a text that sets owners, permissions and extended attributes of existing files, and makes
-/// directories and special files, for people who cannot do so outside.
+/// Applies a manifest to the tree at `dest`: a text that sets owners, permissions and extended
+/// attributes of existing files, and makes directories and special files, for people who cannot do
+/// so outside.
 ///
-/// The format is the device table of genext2fs, `makedevs` and `mkfs.jffs2 -D`, with a type `x` for extended attributes:
+/// The format is the device table of genext2fs, `makedevs` and `mkfs.jffs2 -D`, with a type `x` for
+/// extended attributes:
 ///
 /// ```text
 /// # path     type  mode  uid  gid  major  minor  start  increment  count
@@ -208,7 +217,8 @@ impl<'a> Put<'a> {
 /// ```
 ///
 /// # Errors
-/// The first line that is wrong or cannot be applied, with its number. The lines before it are applied.
+/// The first line that is wrong or cannot be applied, with its number. The lines before it are
+/// applied.
 pub fn apply_manifest(volume: &Volume, dest: &Path, manifest: Input<'_>) -> Result<()> {
     manifest::apply(volume, manifest, dest, &VolumeName::default())
 }
@@ -225,7 +235,8 @@ fn copy_trees<'a>(
     let mut walker = Walker::new(volume, shared);
     let state = || SmallFiles::new(volume, shared.reproducible.is_some());
     let mut copied = Ok(());
-    // A source that may have names of the sources before it is copied after they are complete, and so replaces their files.
+    // A source that may have names of the sources before it is copied after they are complete, and
+    // so replaces their files.
     for part in targets.chunk_by(|(_, before), (_, after)| before.is_apart_from(after)) {
         walker.begin();
         let walk = |jobs: &transfer::Submit<'_, _>| {

@@ -6,8 +6,8 @@ use crate::error::{Error, Result, refused};
 
 /// Changes of permissions, as chmod(1) spells them, applied one after the other.
 ///
-/// It is parsed from a text such as `644`, `u+w,go-w` or `a=rX`. With `D` or `F` before it, a change is for directories or for
-/// other files only: `D755,F644`.
+/// It is parsed from a text such as `644`, `u+w,go-w` or `a=rX`. With `D` or `F` before it, a
+/// change is for directories or for other files only: `D755,F644`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModeRule(Vec<Change>);
 

@@ -35,7 +35,8 @@ pub struct Made<R> {
 }
 
 impl Place {
-    /// Makes this entry with `make`, which makes no directory; a file of this name is removed first.
+    /// Makes this entry with `make`, which makes no directory; a file of this name is removed
+    /// first.
     pub fn replace<R>(&self, make: impl Fn(&InodeRef, &[u8]) -> parext4::Result<R>) -> Result<Made<R>> {
         match make(&self.parent, &self.name) {
             Err(Error::Exists(_)) => {}
@@ -58,7 +59,8 @@ impl Place {
         Ok(Made { node: make(&self.parent, &self.name)?, has_replaced: true })
     }
 
-    /// Makes this entry a name of `node`; a file of this name is removed first, unless it is `node` itself.
+    /// Makes this entry a name of `node`; a file of this name is removed first, unless it is `node`
+    /// itself.
     pub fn link(&self, node: &InodeRef) -> Result<()> {
         match self.parent.lookup(&self.name) {
             Ok(existing) if existing.id() == node.id() => Ok(()),

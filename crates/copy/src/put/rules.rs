@@ -1,4 +1,5 @@
-//! Rules that replace attributes of the copied files: for people who cannot make files with the right owner outside.
+//! Rules that replace attributes of the copied files: for people who cannot make files with the
+//! right owner outside.
 
 use std::fs::Metadata;
 
@@ -47,7 +48,8 @@ impl Rules {
         self
     }
 
-    /// Adds an extended attribute that all copies get. Symbolic links and special files get none in the namespace `user`.
+    /// Adds an extended attribute that all copies get. Symbolic links and special files get none in
+    /// the namespace `user`.
     #[must_use]
     pub fn xattr(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.xattrs.push((name.into(), value.into()));

@@ -1,8 +1,9 @@
 //! Copying small files, many at a time.
 //!
-//! A thread reads small files until it has [`GATHERED`] bytes of them. Then it submits their writes to a queue of its own,
-//! one right after the other: so their blocks mostly lie together, and one request to the device writes many files. The
-//! thread goes on reading files while the device writes.
+//! A thread reads small files until it has [`GATHERED`] bytes of them. Then it submits their writes
+//! to a queue of its own, one right after the other: so their blocks mostly lie together, and one
+//! request to the device writes many files. The thread goes on reading files while the device
+//! writes.
 
 use crate::error::Result;
 use parext4::{AlignedBuf, Completion, IoFlags, IoQueue, IoRequest, SetAttributes, Volume};
@@ -41,7 +42,8 @@ struct Writing<'a> {
 /// The small files that one thread copies.
 pub struct SmallFiles<'a> {
     queue: IoQueue,
-    /// Each file is completed before the next one is read, so that files get the same blocks each time.
+    /// Each file is completed before the next one is read, so that files get the same blocks each
+    /// time.
     one_by_one: bool,
     gathered: Vec<Small<'a>>,
     /// Of the gathered files.
@@ -84,7 +86,8 @@ impl<'a> SmallFiles<'a> {
         Self { queue, one_by_one, gathered, bytes: 0, writing, done, buffers: Buffers::default() }
     }
 
-    /// Reads a small file, to be written later. Fails with the error of this file, or with one that ends the copy.
+    /// Reads a small file, to be written later. Fails with the error of this file, or with one that
+    /// ends the copy.
     pub fn add(&mut self, copy: FileCopy<'a>) -> Result<()> {
         let small = read(copy, &mut self.buffers)?;
         self.bytes += small.len;
@@ -120,7 +123,8 @@ impl<'a> SmallFiles<'a> {
         Ok(())
     }
 
-    /// Completes the files whose writes are done, and reports the ones that failed. Fails with an error that ends the copy, after all of them.
+    /// Completes the files whose writes are done, and reports the ones that failed. Fails with an
+    /// error that ends the copy, after all of them.
     fn harvest(&mut self, wait: bool) -> Result<()> {
         match wait {
             true => self.queue.harvest(&mut self.done)?,

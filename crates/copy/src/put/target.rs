@@ -19,8 +19,8 @@ pub enum Target {
 }
 
 impl Target {
-    /// Returns true if the two sources have no file of the same name in the volume: [`find`] refuses equal names, but not names that a
-    /// directory that ignores case takes for equal.
+    /// Returns true if the two sources have no file of the same name in the volume: [`find`]
+    /// refuses equal names, but not names that a directory that ignores case takes for equal.
     pub fn is_apart_from(&self, other: &Self) -> bool {
         let (Self::Entry { parent, .. }, Self::Entry { .. }) = (self, other) else { return false };
         !parent.flags().contains(InodeFlags::CASEFOLD)

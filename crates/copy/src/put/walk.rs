@@ -31,14 +31,16 @@ struct Link {
 pub struct Walker<'a> {
     volume: &'a Volume,
     shared: &'a Shared<'a>,
-    /// Files with several names by device and inode number, as far as they have been met since the last [`begin`](Self::begin).
+    /// Files with several names by device and inode number, as far as they have been met since the
+    /// last [`begin`](Self::begin).
     linked: HashMap<(u64, u64), Slot>,
-    /// The copies of such files that were met before. They are complete, and may have been replaced.
+    /// The copies of such files that were met before. They are complete, and may have been
+    /// replaced.
     complete: HashMap<(u64, u64), InodeId>,
     /// Further names of files in `linked`, made when the files are.
     links: Vec<Link>,
-    /// Directories outside, their copies and their attributes, set when nothing more goes into them.
-    /// Kept by number, because there may be millions.
+    /// Directories outside, their copies and their attributes, set when nothing more goes into
+    /// them. Kept by number, because there may be millions.
     directories: Vec<(PathBuf, InodeId, Attributes)>,
 }
 
@@ -54,7 +56,8 @@ impl<'a> Walker<'a> {
         self.complete.extend(linked.filter_map(|(id, slot)| Some((id, *slot.get()?))));
     }
 
-    /// Copies the tree at `source`, without the files whose errors it reports. Fails with an error that ends the copy.
+    /// Copies the tree at `source`, without the files whose errors it reports. Fails with an error
+    /// that ends the copy.
     pub fn copy(&mut self, jobs: &Submit<'_, FileJob<'a>>, source: &Path, target: &Target) -> Result<()> {
         let shared = self.shared;
         let mut copy = || match target {
@@ -154,8 +157,8 @@ impl<'a> Walker<'a> {
         self.done(place.path)
     }
 
-    /// Makes `place` a further name of a complete copy. Returns false if the copy has lost its last name, because files of a later
-    /// source replaced it.
+    /// Makes `place` a further name of a complete copy. Returns false if the copy has lost its last
+    /// name, because files of a later source replaced it.
     fn link_to(&self, copy: InodeId, place: &Place) -> Result<bool> {
         let link = || place.link(&self.volume.node(copy)?);
         match link() {
@@ -170,7 +173,8 @@ impl<'a> Walker<'a> {
         self.shared.durable.complete(path)
     }
 
-    /// Returns the entries of a directory; in the order of their names if the copy is to be the same each time.
+    /// Returns the entries of a directory; in the order of their names if the copy is to be the
+    /// same each time.
     fn items(&self, source: &Path) -> io::Result<Box<dyn Iterator<Item = io::Result<DirEntry>>>> {
         let items = fs::read_dir(source)?;
         if self.shared.reproducible.is_none() {
@@ -181,7 +185,8 @@ impl<'a> Walker<'a> {
         Ok(Box::new(items.into_iter().map(Ok)))
     }
 
-    /// Copies what is in directory `source` into `dir`, without the entries whose errors it reports.
+    /// Copies what is in directory `source` into `dir`, without the entries whose errors it
+    /// reports.
     fn contents(
         &mut self,
         jobs: &Submit<'_, FileJob<'a>>,

@@ -24,8 +24,9 @@ pub enum Source<'a> {
     File(&'a File, &'a Path),
 }
 
-/// Sets the extended attributes of `source` on `node`, and removes access control lists that `node` inherited. Reports each attribute that
-/// the volume cannot hold as an error. Returns false if the access list is one of them.
+/// Sets the extended attributes of `source` on `node`, and removes access control lists that `node`
+/// inherited. Reports each attribute that the volume cannot hold as an error. Returns false if the
+/// access list is one of them.
 pub fn copy(source: &Source<'_>, node: &InodeRef, report: &Report<'_>) -> Result<bool> {
     let names = list(source)?;
     for name in node.list_xattr()? {
@@ -43,7 +44,8 @@ pub fn copy(source: &Source<'_>, node: &InodeRef, report: &Report<'_>) -> Result
     Ok(has_list)
 }
 
-/// Sets an attribute of a file that messages call `shown`. Reports an attribute that the volume cannot hold as an error, and returns false.
+/// Sets an attribute of a file that messages call `shown`. Reports an attribute that the volume
+/// cannot hold as an error, and returns false.
 pub fn set(node: &InodeRef, shown: &Path, name: &[u8], value: &[u8], report: &Report<'_>) -> bool {
     let set = node.set_xattr(name, value, XattrMode::Any);
     let is_set = set.is_ok();

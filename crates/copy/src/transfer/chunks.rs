@@ -18,8 +18,8 @@ pub trait Copy: Send + Sync {
     /// The first bytes at or after `from` that are not a hole; `None` if there are no more.
     fn next_data(&self, from: u64) -> Result<Option<Range<u64>>>;
 
-    /// Copies `len` bytes from `offset`, a multiple of [`GRAIN`]. `buffer` holds at least `len` bytes rounded up
-    /// to `GRAIN`. Called by several threads at once, for disjoint ranges.
+    /// Copies `len` bytes from `offset`, a multiple of [`GRAIN`]. `buffer` holds at least `len`
+    /// bytes rounded up to `GRAIN`. Called by several threads at once, for disjoint ranges.
     fn copy(&self, offset: u64, len: usize, buffer: &mut [u8]) -> Result<()>;
 
     /// Called once after all is copied.
@@ -105,7 +105,8 @@ impl<C: Copy> Chunks<C> {
         if !cursor.exhausted {
             let offset = cursor.data.start;
             let len = (cursor.data.end - offset).min(CHUNK as u64);
-            // The chunk that gives the copy its full length is copied last, so that a copy of full length is complete.
+            // The chunk that gives the copy its full length is copied last, so that a copy of full
+            // length is complete.
             if offset + len >= self.copy.size() && cursor.in_flight > 0 {
                 return Ok(Next::Nothing);
             }

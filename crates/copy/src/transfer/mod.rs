@@ -1,8 +1,8 @@
 //! Copies many files, and the chunks of large ones, by several threads.
 //!
-//! One thread walks the tree and submits [`Job`]s; workers start them. A worker that starts a large file
-//! asks the other workers for help; they copy chunks of it before they start files of their own. So neither a million
-//! small files nor a single large one leaves a thread idle.
+//! One thread walks the tree and submits [`Job`]s; workers start them. A worker that starts a large
+//! file asks the other workers for help; they copy chunks of it before they start files of their
+//! own. So neither a million small files nor a single large one leaves a thread idle.
 //!
 //! A job that fails is reported and left out, unless the error ends the copy ([`Report`]).
 
@@ -23,8 +23,9 @@ use crate::report::Report;
 /// The largest number of runs of data in a sparse file of an archive.
 pub const MOST_RUNS: usize = 1 << 20;
 
-/// The largest number of jobs that wait. With many fewer, the thread that walks the tree and the workers wake each other for each small
-/// file. With many more, the directories that jobs keep open may exceed the limit of open files, of 1024 by default.
+/// The largest number of jobs that wait. With many fewer, the thread that walks the tree and the
+/// workers wake each other for each small file. With many more, the directories that jobs keep open
+/// may exceed the limit of open files, of 1024 by default.
 const WAITING: usize = 128;
 
 /// A file to copy.
@@ -40,7 +41,8 @@ pub trait Job: Send {
 
 /// State that a thread keeps from one job to the next.
 pub trait WorkerState {
-    /// Completes the files that are left, after the thread's last job. Fails only with an error that ends the copy.
+    /// Completes the files that are left, after the thread's last job. Fails only with an error
+    /// that ends the copy.
     fn finish(self) -> Result<()>;
 }
 
@@ -86,7 +88,8 @@ impl<J: Job> Submit<'_, J> {
     }
 }
 
-/// Runs `produce`, and each job that it submits before `submit` returns. So the jobs have the same effects in the same order each time.
+/// Runs `produce`, and each job that it submits before `submit` returns. So the jobs have the same
+/// effects in the same order each time.
 pub fn run_in_order<J: Job>(
     report: &Report<'_>,
     state: impl FnOnce() -> J::State,
@@ -102,8 +105,9 @@ pub fn run_in_order<J: Job>(
     produced.and(finished)
 }
 
-/// Runs `produce`, and the jobs that it submits on `threads` threads, each with a `state` of its own. Returns when all are
-/// done, or with the first error that ended the copy; then the files that a `state` copies are complete, unless they failed.
+/// Runs `produce`, and the jobs that it submits on `threads` threads, each with a `state` of its
+/// own. Returns when all are done, or with the first error that ended the copy; then the files that
+/// a `state` copies are complete, unless they failed.
 pub fn run<J: Job>(
     threads: usize,
     report: &Report<'_>,
@@ -194,7 +198,8 @@ impl<J: Job> Worker<'_, J> {
     /// Reports an error, and stops all threads if it ends the copy.
     fn settle(&self, result: Result<()>) {
         if let Err(error) = self.report.skip(result) {
-            // The copy returns the first. A later one is of another file, which it may have left incomplete.
+            // The copy returns the first. A later one is of another file, which it may have left
+            // incomplete.
             if let Err(later) = self.failure.set(error)
                 && !later.is_last()
             {

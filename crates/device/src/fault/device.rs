@@ -12,7 +12,8 @@ use crate::forward_device;
 use crate::iovec::{self, Scatter};
 use crate::short_transfer::end_of_file;
 
-/// A device that forwards calls to another device and fails them with `EIO` as its [`FaultPlan`] says.
+/// A device that forwards calls to another device and fails them with `EIO` as its [`FaultPlan`]
+/// says.
 ///
 /// It has no native queue, so that the plan also counts the requests of queues.
 #[derive(Debug)]

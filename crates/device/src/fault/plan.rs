@@ -48,7 +48,8 @@ impl FaultKind {
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct FaultPlan {
-    /// Number of the call that fails, counted from 1 over the calls of `kind` since the plan was armed.
+    /// Number of the call that fails, counted from 1 over the calls of `kind` since the plan was
+    /// armed.
     pub fail_at: Option<u64>,
     /// Calls that are counted and can fail.
     pub kind: FaultKind,
@@ -99,6 +100,7 @@ pub struct CallInfo {
     pub offset: u64,
     /// Length in bytes; 0 for a flush.
     pub len: u64,
-    /// Number of the device: 0, or 1 for one that [`FaultDevice::beside`](super::FaultDevice::beside) has made.
+    /// Number of the device: 0, or 1 for one that
+    /// [`FaultDevice::beside`](super::FaultDevice::beside) has made.
     pub device: u32,
 }

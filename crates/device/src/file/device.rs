@@ -22,8 +22,9 @@ use crate::uring::{UringQueue, VolumeFile};
 
 /// A volume in an image file or on a block device.
 ///
-/// Its size is fixed while it is open. Under direct I/O the kernel uses buffers whose address and length it accepts without
-/// a copy, and this type copies the bytes of other buffers through aligned memory. Its native queue is an io_uring.
+/// Its size is fixed while it is open. Under direct I/O the kernel uses buffers whose address and
+/// length it accepts without a copy, and this type copies the bytes of other buffers through
+/// aligned memory. Its native queue is an io_uring.
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
@@ -39,11 +40,13 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
-    /// Opens and locks the file at `path`. Blocks for up to half a second while another program uses a block device.
+    /// Opens and locks the file at `path`. Blocks for up to half a second while another program
+    /// uses a block device.
     ///
     /// # Errors
-    /// [`io::ErrorKind::ResourceBusy`] if another opener's lock forbids it; `InvalidInput` if the path or the options do not
-    /// describe a volume; `Unsupported` if direct I/O is demanded and not possible. Messages name the path.
+    /// [`io::ErrorKind::ResourceBusy`] if another opener's lock forbids it; `InvalidInput` if the
+    /// path or the options do not describe a volume; `Unsupported` if direct I/O is demanded and
+    /// not possible. Messages name the path.
     pub fn open(path: impl AsRef<Path>, options: &DeviceOptions) -> io::Result<Self> {
         let path = path.as_ref();
         let opened = open::open(path, options)?;
@@ -52,8 +55,8 @@ impl FileDevice {
         Ok(Self::new(opened, path, options.read_only, sector, direct))
     }
 
-    /// Makes a device of an open file that may grow: any offset may be written, and a read past the end of the file fails
-    /// with `UnexpectedEof`. Without `direct` the sector size is one byte.
+    /// Makes a device of an open file that may grow: any offset may be written, and a read past the
+    /// end of the file fails with `UnexpectedEof`. Without `direct` the sector size is one byte.
     ///
     /// # Errors
     /// `Unsupported` if `direct` is true and the file has no direct I/O.
@@ -104,7 +107,8 @@ impl FileDevice {
         self.direct.map_or(1, |alignment| alignment.memory)
     }
 
-    /// Makes the host file system reserve space for all of the volume. Contents stay. Does nothing on a block device.
+    /// Makes the host file system reserve space for all of the volume. Contents stay. Does nothing
+    /// on a block device.
     pub fn allocate(&self) -> io::Result<()> {
         if self.is_block_device || self.size == 0 {
             return Ok(());
@@ -136,8 +140,8 @@ impl Device for FileDevice {
         self.read_only
     }
 
-    // No sum below overflows: the checks bound offset + len by the volume's size, and `open` bounds the volume by the
-    // file's size.
+    // No sum below overflows: the checks bound offset + len by the volume's size, and `open` bounds
+    // the volume by the file's size.
 
     fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
         let len = check::read(self, offset, bufs)?;
@@ -161,8 +165,8 @@ impl Device for FileDevice {
         if self.read_only {
             return Ok(());
         }
-        // fdatasync(2) also flushes the metadata that is needed to read the data, such as blocks allocated in a sparse image.
-        // Other metadata does not matter, because the size is fixed.
+        // fdatasync(2) also flushes the metadata that is needed to read the data, such as blocks
+        // allocated in a sparse image. Other metadata does not matter, because the size is fixed.
         Ok(rustix::io::retry_on_intr(|| fdatasync(&self.file))?)
     }
 
@@ -171,7 +175,8 @@ impl Device for FileDevice {
         if len == 0 {
             return Ok(());
         }
-        // On a block device the kernel discards the range so that it reads as zeros, or fails with EOPNOTSUPP.
+        // On a block device the kernel discards the range so that it reads as zeros, or fails with
+        // EOPNOTSUPP.
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match rustix::io::retry_on_intr(|| fallocate(&self.file, punch, self.base + offset, len)) {
             Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
@@ -190,8 +195,8 @@ impl Device for FileDevice {
 }
 
 impl Drop for FileDevice {
-    /// Unlocks the file. Closing it would unlock it too, but only after the kernel has released the rings that used it, some
-    /// time after they were closed.
+    /// Unlocks the file. Closing it would unlock it too, but only after the kernel has released the
+    /// rings that used it, some time after they were closed.
     fn drop(&mut self) {
         // Another holder of the same open file may have locked the file, and then that lock stays.
         if self.is_locked {

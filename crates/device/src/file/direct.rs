@@ -21,8 +21,8 @@ use crate::pool::BufferPool;
 /// Largest aligned buffer through which unaligned requests are copied, bytes.
 const BOUNCE: usize = 1 << 20;
 
-/// Switches the file to direct I/O if `mode` allows it and the file supports it. Returns the alignment that it demands, or
-/// `None` without direct I/O.
+/// Switches the file to direct I/O if `mode` allows it and the file supports it. Returns the
+/// alignment that it demands, or `None` without direct I/O.
 ///
 /// # Errors
 /// `Unsupported` if `mode` demands direct I/O and the file has none.

@@ -13,7 +13,8 @@ use rustix::io::Errno;
 use crate::lock_handover::{LockHandover, LockReturn, retry_while_busy};
 use crate::options::DeviceOptions;
 
-/// Permissions of a new file. It will hold files of any permissions, and a user that may read it may also lock it.
+/// Permissions of a new file. It will hold files of any permissions, and a user that may read it
+/// may also lock it.
 const NEW_FILE_MODE: Mode = Mode::from_raw_mode(0o600);
 
 /// An open file and the range of the volume in it.
@@ -57,8 +58,8 @@ pub(super) fn open(path: &Path, options: &DeviceOptions) -> io::Result<Opened> {
     Ok(Opened { file, is_block_device, is_locked: options.lock, lock_return, base: options.offset, size })
 }
 
-/// Returns whether the path is a block device. This must be known before opening, because the flags depend on it and
-/// opening a FIFO would block.
+/// Returns whether the path is a block device. This must be known before opening, because the flags
+/// depend on it and opening a FIFO would block.
 fn is_block_device(path: &Path, options: &DeviceOptions) -> io::Result<bool> {
     let kind = match std::fs::metadata(path) {
         Ok(metadata) => metadata.file_type(),
@@ -92,7 +93,8 @@ fn open_file(path: &Path, options: &DeviceOptions, is_block_device: bool) -> io:
         flags |= OFlags::CREATE;
     }
     if is_block_device && options.lock && !options.read_only {
-        // open(2): on a block device O_EXCL without O_CREAT fails with EBUSY if the device is in use, such as mounted.
+        // open(2): on a block device O_EXCL without O_CREAT fails with EBUSY if the device is in
+        // use, such as mounted.
         flags |= OFlags::EXCL;
     }
     let open = || rustix::fs::open(path, flags, NEW_FILE_MODE);
@@ -103,7 +105,8 @@ fn open_file(path: &Path, options: &DeviceOptions, is_block_device: bool) -> io:
     }
 }
 
-/// Returns true if a block device is write-protected: the kernel opens it for writing all the same, and fails each write.
+/// Returns true if a block device is write-protected: the kernel opens it for writing all the same,
+/// and fails each write.
 fn is_write_protected(device: &File) -> io::Result<bool> {
     let number = device.metadata()?.rdev();
     let protection = format!("/sys/dev/block/{}:{}/ro", major(number), minor(number));
@@ -127,7 +130,8 @@ fn lock(file: &File, path: &Path, options: &DeviceOptions) -> io::Result<Option<
     }
 }
 
-/// Returns the length of the volume in bytes, or `InvalidInput` if it ends past the end of the file.
+/// Returns the length of the volume in bytes, or `InvalidInput` if it ends past the end of the
+/// file.
 fn volume_size(path: &Path, options: &DeviceOptions, file_size: u64) -> io::Result<u64> {
     let available = file_size.checked_sub(options.offset);
     match (available, options.len) {

@@ -11,8 +11,9 @@ use crate::queue::Queue;
 
 /// Opens a queue on a plain file of any file system. A write past the end of the file extends it.
 ///
-/// `direct` switches the open file to direct I/O, for every descriptor that shares the open file description. Offsets and
-/// lengths are then multiples of the file's sectors; without `direct` they may be any number of bytes.
+/// `direct` switches the open file to direct I/O, for every descriptor that shares the open file
+/// description. Offsets and lengths are then multiples of the file's sectors; without `direct` they
+/// may be any number of bytes.
 ///
 /// # Errors
 /// [`io::ErrorKind::Unsupported`] if `direct` is true and the file has no direct I/O.

@@ -1,7 +1,7 @@
 //! Repeats preadv(2) and pwritev(2) until a request is complete.
 //!
-//! One call transfers at most 1024 buffers (`IOV_MAX`, limited by rustix) and 2 GiB (limited by the kernel). The rest is a short
-//! transfer like any other.
+//! One call transfers at most 1024 buffers (`IOV_MAX`, limited by rustix) and 2 GiB (limited by the
+//! kernel). The rest is a short transfer like any other.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};

@@ -8,7 +8,8 @@ use crate::aligned::zeros;
 
 /// Bytes that are allocated, locked and copied on write together.
 pub(super) const CHUNK: usize = 64 << 10;
-/// Chunks in one leaf of the table. The first write to a leaf allocates it, so a large empty device takes little memory.
+/// Chunks in one leaf of the table. The first write to a leaf allocates it, so a large empty device
+/// takes little memory.
 pub(super) const LEAF: usize = 1024;
 /// Bytes in one leaf.
 pub(super) const LEAF_BYTES: u64 = (CHUNK * LEAF) as u64;
@@ -30,7 +31,8 @@ pub(super) struct ChunkRange {
 impl ChunkRange {
     /// Returns the range at `offset`, at most `left` bytes long.
     pub(super) fn at(offset: u64, left: u64) -> Self {
-        // The casts are exact: the remainder is below LEAF_BYTES, and the quotient indexes `leaves`.
+        // The casts are exact: the remainder is below LEAF_BYTES, and the quotient indexes
+        // `leaves`.
         let in_leaf = (offset % LEAF_BYTES) as usize;
         let start = in_leaf % CHUNK;
         let len = (CHUNK - start).min(usize::try_from(left).unwrap_or(usize::MAX));

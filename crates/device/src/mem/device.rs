@@ -23,8 +23,8 @@ use crate::queue::Queue;
 
 /// A device in memory. The first write to each 64 KiB chunk allocates it.
 ///
-/// Reads and writes are atomic within each chunk, and so for each sector. The device has no cache: `flush` does nothing.
-/// Its native queue is an [`InlineQueue`].
+/// Reads and writes are atomic within each chunk, and so for each sector. The device has no cache:
+/// `flush` does nothing. Its native queue is an [`InlineQueue`].
 pub struct MemDevice {
     size: u64,
     sector_size: u32,
@@ -32,7 +32,8 @@ pub struct MemDevice {
 }
 
 impl MemDevice {
-    /// Makes a device of `size` zero bytes, rounded down to a multiple of 512, with sectors of 512 bytes.
+    /// Makes a device of `size` zero bytes, rounded down to a multiple of 512, with sectors of 512
+    /// bytes.
     pub fn new(size: u64) -> Self {
         let leaves = usize::try_from(size.div_ceil(LEAF_BYTES)).expect("a volume's table fits in memory");
         let leaves = std::iter::repeat_with(OnceCell::new).take(leaves).collect();
@@ -72,10 +73,11 @@ impl MemDevice {
         Ok(copy)
     }
 
-    /// Makes a device with the same contents, which shares each chunk until one of the two writes to it.
+    /// Makes a device with the same contents, which shares each chunk until one of the two writes
+    /// to it.
     ///
-    /// For each chunk a concurrent write may be in the fork or not. The same holds for [`snapshot`](Self::snapshot) and
-    /// [`save`](Self::save).
+    /// For each chunk a concurrent write may be in the fork or not. The same holds for
+    /// [`snapshot`](Self::snapshot) and [`save`](Self::save).
     pub fn fork(&self) -> Self {
         let leaves = self.leaves.iter().map(|leaf| match leaf.get() {
             Some(slots) => OnceCell::with_value(
@@ -99,7 +101,8 @@ impl MemDevice {
         out
     }
 
-    /// Writes the contents to a new or truncated file, with a hole for each chunk that was never written.
+    /// Writes the contents to a new or truncated file, with a hole for each chunk that was never
+    /// written.
     pub fn save(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let file = File::create(path)?;
         file.set_len(self.size)?;

@@ -109,8 +109,8 @@ pub trait Queue: Send + Debug {
 
     /// Cancels one request with this token that has not started, and returns whether it found one.
     ///
-    /// The canceled request never reaches the device, and a later `harvest` returns it with `ECANCELED`. A queue whose
-    /// requests cannot be stopped returns false.
+    /// The canceled request never reaches the device, and a later `harvest` returns it with
+    /// `ECANCELED`. A queue whose requests cannot be stopped returns false.
     fn cancel(&mut self, token: u64) -> bool;
 
     /// Returns a handle that wakes this queue from any thread.
@@ -120,7 +120,8 @@ pub trait Queue: Send + Debug {
 /// Blocks until nothing is in flight, for queues that are being dropped.
 pub(crate) fn drain(queue: &mut dyn Queue) {
     let mut done = Vec::new();
-    // An error would repeat for ever, so it ends the loop. The ring of a queue then waits for the kernel when it is dropped.
+    // An error would repeat for ever, so it ends the loop. The ring of a queue then waits for the
+    // kernel when it is dropped.
     while queue.in_flight() > 0 && queue.harvest(true, &mut done).is_ok() {
         done.clear();
     }

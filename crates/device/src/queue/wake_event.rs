@@ -49,8 +49,8 @@ impl Wake for WakeEvent {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if !self.set.swap(true, Ordering::AcqRel) {
-            // Taking the lock guarantees that a thread that found the flag clear is already parked, so the notification
-            // cannot be lost.
+            // Taking the lock guarantees that a thread that found the flag clear is already parked,
+            // so the notification cannot be lost.
             drop(self.lock.lock());
             self.changed.notify_one();
         }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-/// Wakes a queue: a [`harvest`](super::Queue::harvest) that blocks, or else the next one that would, returns.
+/// Wakes a queue: a [`harvest`](super::Queue::harvest) that blocks, or else the next one that
+/// would, returns.
 ///
 /// Wakes are not counted: one return may answer several.
 #[derive(Clone, Debug)]
@@ -17,7 +18,8 @@ impl QueueWaker {
         Self(Waker::from(wake))
     }
 
-    /// Wakes the queue. Memory that this thread wrote before is visible to the owner after that `harvest`.
+    /// Wakes the queue. Memory that this thread wrote before is visible to the owner after that
+    /// `harvest`.
     pub fn wake(&self) {
         self.0.wake_by_ref();
     }

@@ -1,7 +1,7 @@
 //! Recognises what a device holds by magic numbers, so that commands can refuse to overwrite it.
 //!
-//! Magic numbers suffice, and checksums are not verified: a false match only makes the user repeat the command with
-//! `--force`.
+//! Magic numbers suffice, and checksums are not verified: a false match only makes the user repeat
+//! the command with `--force`.
 
 mod table;
 mod zone;
@@ -73,8 +73,8 @@ pub struct Scan {
     pub unreadable: Vec<Unreadable>,
 }
 
-/// Recognises what a range of a device holds, such as a partition, as if the range were a device. Reads around parts that
-/// cannot be read.
+/// Recognises what a range of a device holds, such as a partition, as if the range were a device.
+/// Reads around parts that cannot be read.
 pub fn scan(device: &dyn Device, range: Range<u64>) -> Scan {
     let (ends, unreadable) = Ends::read(device, range);
     let mut found = Vec::new();
@@ -189,7 +189,8 @@ mod tests {
 
     const SIZE: usize = 2 << 20;
 
-    /// Returns the signatures of a device of [`SIZE`] bytes that has `bytes` at `offset` and is zero elsewhere.
+    /// Returns the signatures of a device of [`SIZE`] bytes that has `bytes` at `offset` and is
+    /// zero elsewhere.
     fn found(offset: u64, bytes: &[u8]) -> Vec<Found> {
         let device = crate::MemDevice::new(SIZE as u64);
         let mut all = AlignedBuf::zeroed(SIZE);

@@ -1,5 +1,5 @@
-//! The magic numbers of file systems, volume managers and partition tables, at the offsets that libblkid probes, and of image formats,
-//! compressed data and archives.
+//! The magic numbers of file systems, volume managers and partition tables, at the offsets that
+//! libblkid probes, and of image formats, compressed data and archives.
 
 use SignatureOffset::{FromEnd, Start};
 

@@ -9,7 +9,8 @@ use crate::device::Device;
 /// Offsets and lengths of reads are multiples of this number of bytes, which every sector size
 /// divides.
 const GRAIN: u64 = 4096;
-/// Fewest bytes that are read at a time after a larger read has failed. Sectors of the device may be larger.
+/// Fewest bytes that are read at a time after a larger read has failed. Sectors of the device may
+/// be larger.
 const PIECE: u32 = 512;
 
 /// A part of a device that cannot be read.

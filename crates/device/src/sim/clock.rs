@@ -1,6 +1,7 @@
 //! The time of a simulated device: when its requests complete, and sleeping until then.
 //!
-//! A device has a fixed number of slots. A request occupies the slot that is free first, for its latency.
+//! A device has a fixed number of slots. A request occupies the slot that is free first, for its
+//! latency.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -10,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// Time before a deadline at which a sleep ends, in nanoseconds. The thread spins for the rest, because sleeps end late.
+/// Time before a deadline at which a sleep ends, in nanoseconds. The thread spins for the rest,
+/// because sleeps end late.
 const SPIN: u64 = 5_000;
 
 /// The time of a device, in nanoseconds since it was made, and its slots.
@@ -44,7 +46,8 @@ impl Clock {
         Slots { free_at: self.slots.lock(), parallel: self.parallel }
     }
 
-    /// Returns the moment shortly before `time` from which a thread spins, or `None` if it has passed.
+    /// Returns the moment shortly before `time` from which a thread spins, or `None` if it has
+    /// passed.
     pub(super) fn spin_from(&self, time: u64, now: u64) -> Option<Instant> {
         let far = time.saturating_sub(now) > SPIN;
         far.then(|| self.start + Duration::from_nanos(time - SPIN))
@@ -64,7 +67,8 @@ impl Clock {
 }
 
 impl Slots<'_> {
-    /// Assigns the slot that is free first to a request that takes `latency`, and returns when the request completes.
+    /// Assigns the slot that is free first to a request that takes `latency`, and returns when the
+    /// request completes.
     ///
     /// Requests of the same latency complete in the order in which they were assigned.
     pub(super) fn assign(&mut self, now: u64, latency: u64) -> u64 {

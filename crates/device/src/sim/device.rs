@@ -25,7 +25,8 @@ pub struct SimProfile {
 }
 
 impl SimProfile {
-    /// Makes a profile in which reads, writes and flushes take `latency`, and `parallel` requests run at a time.
+    /// Makes a profile in which reads, writes and flushes take `latency`, and `parallel` requests
+    /// run at a time.
     #[must_use]
     pub const fn new(latency: Duration, parallel: usize) -> Self {
         Self { read_latency: latency, write_latency: latency, flush_latency: latency, parallel }
@@ -46,12 +47,13 @@ impl SimProfile {
     }
 }
 
-/// A device that delays requests to another device: each takes at least its latency, and at most `parallel` run at a time,
-/// blocking calls and requests of [queues](crate::open_queue) counted together. A request reaches the other device at the end
-/// of its latency.
+/// A device that delays requests to another device: each takes at least its latency, and at most
+/// `parallel` run at a time, blocking calls and requests of [queues](crate::open_queue) counted
+/// together. A request reaches the other device at the end of its latency.
 ///
-/// Calling threads sleep until 5 us before the end and spin for the rest. The device sets the timer slack of the threads that
-/// call it to 1 ns, because the default of 50 us would falsify the latencies.
+/// Calling threads sleep until 5 us before the end and spin for the rest. The device sets the timer
+/// slack of the threads that call it to 1 ns, because the default of 50 us would falsify the
+/// latencies.
 #[derive(Debug)]
 pub struct SimDevice {
     inner: Arc<dyn Device>,

@@ -1,7 +1,8 @@
 //! The native queue of a simulated device.
 //!
-//! Each request has a time when it is due, and reaches the inner device then. Only a `harvest` that waits sleeps. Requests of one
-//! kind take equally long, and slots become free in order, so each kind is a FIFO.
+//! Each request has a time when it is due, and reaches the inner device then. Only a `harvest` that
+//! waits sleeps. Requests of one kind take equally long, and slots become free in order, so each
+//! kind is a FIFO.
 
 use std::collections::VecDeque;
 use std::io;
@@ -60,8 +61,8 @@ fn kind(op: &Op) -> usize {
 }
 
 impl SimQueue {
-    /// Opens a queue on a device that delays requests to `inner` by `latencies`, in nanoseconds: of a read, a write and a
-    /// flush.
+    /// Opens a queue on a device that delays requests to `inner` by `latencies`, in nanoseconds: of
+    /// a read, a write and a flush.
     pub(super) fn new(inner: Arc<dyn Device>, clock: Arc<Clock>, latencies: [u64; 3]) -> Self {
         Self {
             inner,

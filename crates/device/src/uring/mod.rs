@@ -1,8 +1,8 @@
 //! The queue of a file: one io_uring per queue.
 //!
 //! 1. `submit` checks a request and appends it to the backlog.
-//! 2. `harvest` moves requests from the backlog to the ring while the ring has room, and joins writes that are neighbours in
-//!    the backlog and on the device.
+//! 2. `harvest` moves requests from the backlog to the ring while the ring has room, and joins
+//!    writes that are neighbours in the backlog and on the device.
 //! 3. It enters the kernel once, to submit and to wait.
 //! 4. It reaps completions. A short transfer continues in the ring.
 
@@ -57,7 +57,8 @@ pub(crate) struct UringQueue {
 }
 
 impl UringQueue {
-    /// Opens a ring on the file of a volume. `device` is the volume: it checks requests and keeps the file open.
+    /// Opens a ring on the file of a volume. `device` is the volume: it checks requests and keeps
+    /// the file open.
     ///
     /// # Errors
     /// The kernel has no io_uring, forbids it, or lacks one of the operations.
@@ -69,7 +70,8 @@ impl UringQueue {
         Ok(Self { ring, device, base, alignment, backlog, started: 0, ready, wake_fd })
     }
 
-    /// Checks a request and returns its length in bytes, or `None` if the kernel has nothing to do for it.
+    /// Checks a request and returns its length in bytes, or `None` if the kernel has nothing to do
+    /// for it.
     fn check(&self, op: &Op) -> io::Result<Option<usize>> {
         let len = op.check(&*self.device)?;
         Ok(match op {

@@ -1,7 +1,8 @@
 //! The ring, and the memory that the kernel reads and writes.
 //!
-//! This file passes addresses to the kernel, so it has unsafe code. Invariant: from `start` until the completion is reaped,
-//! the ring owns the transfer and its slot's list of parts, to which the addresses point, and no code accesses them.
+//! This file passes addresses to the kernel, so it has unsafe code. Invariant: from `start` until
+//! the completion is reaped, the ring owns the transfer and its slot's list of parts, to which the
+//! addresses point, and no code accesses them.
 
 #![allow(unsafe_code)]
 
@@ -42,7 +43,8 @@ pub(super) struct Ring {
 struct Slot {
     /// The transfer, from `start` until its completion is reaped.
     transfer: Option<Transfer>,
-    /// Number of entries that were appended to the submission queue before the one of this transfer.
+    /// Number of entries that were appended to the submission queue before the one of this
+    /// transfer.
     entry: usize,
     /// Buffers of a `Writev`. The next transfer reuses the allocation.
     parts: Vec<IoVec>,
@@ -59,7 +61,8 @@ struct IoVec {
 pub(super) enum Completion {
     /// The wake descriptor was readable and is drained now. The owner must call `listen` again.
     Wake,
-    /// A transfer whose step is complete, and the step's result: a number of bytes, or a negated error number.
+    /// A transfer whose step is complete, and the step's result: a number of bytes, or a negated
+    /// error number.
     Transfer(Transfer, i32),
 }
 
@@ -69,7 +72,8 @@ impl Ring {
     /// # Errors
     /// The kernel has no io_uring, forbids it, or lacks one of the operations.
     pub(super) fn new(file: BorrowedFd<'_>, wake_fd: Arc<WakeFd>, depth: u32) -> io::Result<Self> {
-        // Each slot and the poll for wakes have at most one entry in each queue, so no queue overflows.
+        // Each slot and the poll for wakes have at most one entry in each queue, so no queue
+        // overflows.
         let uring = set_up(depth + 1)?;
         // For requests on a registered file the kernel does not count references to the file, which
         // threads would contend for.
@@ -99,9 +103,10 @@ impl Ring {
         let slot = &mut self.slots[index as usize];
         slot.entry = self.pushed;
         let entry = slot.prepare(transfer).user_data(index.into());
-        // SAFETY: the entry's addresses point to heap memory that the slot's transfer owns or shares, and to the slot's
-        // parts. No code accesses either before `reap` removes the transfer, after the kernel's completion. Dropping the
-        // ring waits for the completion of each entry that the kernel has.
+        // SAFETY: the entry's addresses point to heap memory that the slot's transfer owns or
+        // shares, and to the slot's parts. No code accesses either before `reap` removes the
+        // transfer, after the kernel's completion. Dropping the ring waits for the completion of
+        // each entry that the kernel has.
         unsafe { self.push(&entry) }
     }
 
@@ -116,7 +121,8 @@ impl Ring {
     /// Appends an entry to the submission queue.
     ///
     /// # Safety
-    /// The memory at the entry's addresses is valid, and no other code accesses it, until the completion is reaped.
+    /// The memory at the entry's addresses is valid, and no other code accesses it, until the
+    /// completion is reaped.
     unsafe fn push(&mut self, entry: &squeue::Entry) {
         // SAFETY: the caller guarantees the entry's memory.
         let pushed = unsafe { self.uring.submission().push(entry) };
@@ -131,7 +137,8 @@ impl Ring {
         self.slots.iter().any(|slot| slot.transfer.is_some() && slot.entry < submitted)
     }
 
-    /// Submits the queued steps and, with `wait`, blocks until there is a completion. May return early.
+    /// Submits the queued steps and, with `wait`, blocks until there is a completion. May return
+    /// early.
     pub(super) fn enter(&mut self, wait: bool) -> io::Result<()> {
         let wait = wait && self.uring.completion().is_empty();
         let queue = self.uring.submission();
@@ -160,7 +167,8 @@ impl Ring {
 }
 
 impl Slot {
-    /// Stores the transfer and returns the entry of its next step. The entry's addresses point to memory of this slot.
+    /// Stores the transfer and returns the entry of its next step. The entry's addresses point to
+    /// memory of this slot.
     fn prepare(&mut self, transfer: Transfer) -> squeue::Entry {
         let (offset, step) = self.transfer.insert(transfer).step();
         match step {
@@ -204,7 +212,8 @@ impl Drop for Ring {
                 sleep(POLL_INTERVAL);
             }
         }
-        // The kernel destroys a ring some time after it was closed. Unregistering releases the file now.
+        // The kernel destroys a ring some time after it was closed. Unregistering releases the file
+        // now.
         let _ = self.uring.submitter().unregister_files();
     }
 }
@@ -226,7 +235,8 @@ fn is_transient(error: &io::Error) -> bool {
 
 /// Opens a ring that supports the operations of this module.
 fn set_up(entries: u32) -> io::Result<IoUring> {
-    // Since Linux 5.19 completions need not interrupt the owner. `SINGLE_ISSUER` would forbid a queue to change threads.
+    // Since Linux 5.19 completions need not interrupt the owner. `SINGLE_ISSUER` would forbid a
+    // queue to change threads.
     let modern =
         IoUring::builder().setup_submit_all().setup_coop_taskrun().setup_taskrun_flag().build(entries);
     let uring = match modern {

@@ -1,6 +1,7 @@
 //! Transfers: how much of a request is done, and the kernel's next step for it.
 //!
-//! Each write of a batch gets its own result: a write that was complete before an error has succeeded.
+//! Each write of a batch gets its own result: a write that was complete before an error has
+//! succeeded.
 
 use std::io;
 
@@ -13,7 +14,8 @@ use crate::pool::{BufferPool, PooledBuf};
 use crate::request::{Done, Op, Request};
 use crate::short_transfer::{end_of_file, nothing_written};
 
-/// Number of times that a transfer is retried after `EINTR` or `EAGAIN`, before the error is its result.
+/// Number of times that a transfer is retried after `EINTR` or `EAGAIN`, before the error is its
+/// result.
 const RETRIES: u8 = 100;
 
 /// A batch and its progress.
@@ -70,7 +72,8 @@ impl Transfer {
         (self.offset + moved as u64, step)
     }
 
-    /// Records the result of a step. Returns the result of the transfer, or `None` if it needs another step.
+    /// Records the result of a step. Returns the result of the transfer, or `None` if it needs
+    /// another step.
     pub(super) fn advance(&mut self, result: i32) -> Option<io::Result<()>> {
         match usize::try_from(result) {
             Ok(moved) => self.advance_by(moved),
@@ -102,8 +105,8 @@ impl Transfer {
         Some(Err(error.into()))
     }
 
-    /// Appends the completion of each request to `done`, and returns their number. An error is the result of the requests that
-    /// were not complete before it.
+    /// Appends the completion of each request to `done`, and returns their number. An error is the
+    /// result of the requests that were not complete before it.
     pub(super) fn end(self, result: io::Result<()>, done: &mut Vec<Done>) -> usize {
         let count = self.requests.len();
         if count == 1 || result.is_ok() {

@@ -10,8 +10,8 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// A flag that a wake sets, and an eventfd that the ring polls.
 ///
-/// The flag alone says whether a wake is pending. The eventfd only ends the wait in the kernel: it may be readable while
-/// the flag is clear.
+/// The flag alone says whether a wake is pending. The eventfd only ends the wait in the kernel: it
+/// may be readable while the flag is clear.
 #[derive(Debug)]
 pub(super) struct WakeFd {
     pending: AtomicBool,

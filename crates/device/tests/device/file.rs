@@ -8,7 +8,8 @@ use tempfile::TempDir;
 
 const SIZE: u64 = 4 << 20;
 
-/// Runs `test` on a new image through the page cache, and directly where the temporary directory allows it.
+/// Runs `test` on a new image through the page cache, and directly where the temporary directory
+/// allows it.
 fn on_both_paths(test: impl Fn(&FileDevice)) {
     for direct in [Direct::Never, Direct::Always] {
         let dir = TempDir::new().unwrap();

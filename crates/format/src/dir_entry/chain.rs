@@ -1,5 +1,5 @@
-//! Walks the chain of entries in a block. It reads a name only to compare it, because each operation on a name walks a block
-//! of hundreds of entries.
+//! Walks the chain of entries in a block. It reads a name only to compare it, because each
+//! operation on a name walks a block of hundreds of entries.
 
 use zerocopy::FromBytes;
 
@@ -37,8 +37,8 @@ pub struct EntryPosition {
     pub previous: Option<usize>,
 }
 
-/// Returns the header of the entry at `offset`, in a block with entries up to `end`. Checks it as `ext4_check_dir_entry`
-/// does.
+/// Returns the header of the entry at `offset`, in a block with entries up to `end`. Checks it as
+/// `ext4_check_dir_entry` does.
 #[inline]
 pub(super) fn header_at(block: &[u8], offset: usize, end: usize) -> Result<Header> {
     fitting(block, offset, end).ok_or_else(|| misfit(block, offset, end))
@@ -95,7 +95,8 @@ pub(super) fn locate(block: &[u8], has_tail: bool, name: &[u8]) -> Result<Option
     locate_where(block, has_tail, |offset, header| is_named(block, offset, header, name))
 }
 
-/// Returns the position and header of the first entry that `matches`, which gets the entry's offset and header.
+/// Returns the position and header of the first entry that `matches`, which gets the entry's offset
+/// and header.
 #[inline]
 pub(super) fn locate_where(
     block: &[u8],
@@ -139,8 +140,8 @@ pub(super) fn is_at(block: &[u8], has_tail: bool, position: EntryPosition, name:
             .is_some_and(|header| is_named(block, position.offset, &header, name))
 }
 
-/// Returns the offset of the first entry whose slack fits an entry with a name of `name_len` bytes. The slack of `.` stays, because `..` comes
-/// next.
+/// Returns the offset of the first entry whose slack fits an entry with a name of `name_len` bytes.
+/// The slack of `.` stays, because `..` comes next.
 pub fn find_room(block: &[u8], has_tail: bool, name_len: usize) -> Result<Option<usize>> {
     let (end, need) = (usable_len(block.len(), has_tail), entry_size(name_len));
     let mut offset = 0;

@@ -1,8 +1,9 @@
 //! Directories whose entries lie in the inode.
 //!
-//! The contents begin with the number of the parent directory, in place of `.` and `..`. Two areas of entries follow: the
-//! rest of `i_block`, and the value of the attribute `system.data`, which may be empty. Each area is a chain like that of
-//! a block without a tail, and no entry crosses from one to the other. Source: kernel documentation, "Inline Data".
+//! The contents begin with the number of the parent directory, in place of `.` and `..`. Two areas
+//! of entries follow: the rest of `i_block`, and the value of the attribute `system.data`, which
+//! may be empty. Each area is a chain like that of a block without a tail, and no entry crosses
+//! from one to the other. Source: kernel documentation, "Inline Data".
 
 use super::{
     HEADER, MIN_ENTRY, entries, find, find_room, init_dot_block, insert, remove, set_inode, set_rec_len,
@@ -26,8 +27,9 @@ pub fn empty(parent: InodeNo) -> [u8; INLINE_BLOCK] {
     contents
 }
 
-/// Returns the directory as a block without a tail: `.`, `..` and the entries. They have the offsets that they keep when
-/// the kernel or [`move_to_block`] moves them to a block. `dir` is the directory's own number.
+/// Returns the directory as a block without a tail: `.`, `..` and the entries. They have the
+/// offsets that they keep when the kernel or [`move_to_block`] moves them to a block. `dir` is the
+/// directory's own number.
 ///
 /// # Errors
 /// An area is not a chain of entries.
@@ -52,8 +54,8 @@ pub fn has_room(contents: &[u8], name_len: usize) -> Result<bool> {
     Ok(find_room(first, false, name_len)?.is_some() || find_room(second, false, name_len)?.is_some())
 }
 
-/// Returns the contents extended to `len` bytes with an unused entry, for contents that end with `i_block`. `None` if
-/// they do not, or if an entry does not fit the bytes that are added.
+/// Returns the contents extended to `len` bytes with an unused entry, for contents that end with
+/// `i_block`. `None` if they do not, or if an entry does not fit the bytes that are added.
 #[must_use]
 pub fn extended(contents: &[u8], len: usize) -> Option<Vec<u8>> {
     let added = len.checked_sub(INLINE_BLOCK).filter(|added| *added >= MIN_ENTRY && added % 4 == 0)?;
@@ -108,7 +110,8 @@ impl<'a> InlineEntries<'a> {
         self.parent.copy_from_slice(&parent.get().to_le_bytes());
     }
 
-    /// Adds an entry where there is room. Returns false if there is none. The caller has checked that `name` is new.
+    /// Adds an entry where there is room. Returns false if there is none. The caller has checked
+    /// that `name` is new.
     ///
     /// # Errors
     /// An area is not a chain of entries; a name or an inode that no entry can have.

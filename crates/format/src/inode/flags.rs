@@ -40,7 +40,8 @@ bitflags::bitflags! {
         const DIRSYNC = 0x10000;
         /// The directory is the top of a hierarchy, for the allocator.
         const TOPDIR = 0x20000;
-        /// `i_blocks` counts file-system blocks; [`super::Inode::encode`] sets and clears this flag.
+        /// `i_blocks` counts file-system blocks; [`super::Inode::encode`] sets and clears this
+        /// flag.
         const HUGE_FILE = 0x40000;
         /// The file is mapped by extents.
         const EXTENTS = 0x80000;

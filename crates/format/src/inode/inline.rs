@@ -1,8 +1,9 @@
-//! Contents that lie in the inode ([`InodeFlags::INLINE_DATA`]): the bytes of `i_block`, and then the value of the
-//! attribute `system.data`.
+//! Contents that lie in the inode ([`InodeFlags::INLINE_DATA`]): the bytes of `i_block`, and then
+//! the value of the attribute `system.data`.
 //!
-//! The attribute exists even if its value is empty. Its value ends with the contents, or later. A file may also be larger
-//! than its contents, and then ends with a hole. Source: kernel documentation, "Inline Data".
+//! The attribute exists even if its value is empty. Its value ends with the contents, or later. A
+//! file may also be larger than its contents, and then ends with a hole. Source: kernel
+//! documentation, "Inline Data".
 
 use super::{Inode, InodeFlags};
 use crate::dir_entry::inline::INLINE_BLOCK;
@@ -29,8 +30,8 @@ impl Inode {
         Ok(INLINE_BLOCK + xattr::inline_room(&list, self.xattr_area().len()).unwrap_or(0))
     }
 
-    /// Replaces the contents; the attribute's value ends with them. Returns false, and changes nothing, if they do not
-    /// fit.
+    /// Replaces the contents; the attribute's value ends with them. Returns false, and changes
+    /// nothing, if they do not fit.
     ///
     /// # Errors
     /// As [`inline_contents`](Self::inline_contents).
@@ -78,8 +79,8 @@ impl Inode {
         Ok(())
     }
 
-    /// Replaces the attributes after the fields, except the one for contents in the inode. Returns false, and changes
-    /// nothing, if they do not fit.
+    /// Replaces the attributes after the fields, except the one for contents in the inode. Returns
+    /// false, and changes nothing, if they do not fit.
     ///
     /// # Errors
     /// As [`inline_contents`](Self::inline_contents).

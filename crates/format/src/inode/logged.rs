@@ -9,9 +9,10 @@ use crate::superblock::Superblock;
 const BLOCK: std::ops::Range<usize> = 0x28..0x64;
 
 impl Inode {
-    /// Parses the bytes of inode `ino` that a fast commit logged. Bytes that were not logged come from `current`, the inode
-    /// as it is, or are zeros. If the inode has a tree of extents, its root is the one of `current`, because a fast commit logs
-    /// ranges instead; without `current` it is zeros.
+    /// Parses the bytes of inode `ino` that a fast commit logged. Bytes that were not logged come
+    /// from `current`, the inode as it is, or are zeros. If the inode has a tree of extents, its
+    /// root is the one of `current`, because a fast commit logs ranges instead; without `current`
+    /// it is zeros.
     ///
     /// # Errors
     /// As [`parse`](Self::parse), except that the checksum is not checked: the fast commit has one.

@@ -1,7 +1,7 @@
 //! The fields of an inode in their on-disk layout.
 //!
-//! Source: kernel documentation, "Index Nodes", and `struct ext4_inode`, whose names are kept (without the
-//! prefixes of its unions).
+//! Source: kernel documentation, "Index Nodes", and `struct ext4_inode`, whose names are kept
+//! (without the prefixes of its unions).
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -18,13 +18,14 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// The latest second of the format, in the year 2446. Without the extra bits it is [`i32::MAX`].
+    /// The latest second of the format, in the year 2446. Without the extra bits it is
+    /// [`i32::MAX`].
     pub const MAX_SECONDS: i64 = i32::MAX as i64 + ((EPOCH_MASK as i64) << 32);
     /// The earliest second of the format, in the year 1901.
     pub const MIN_SECONDS: i64 = i32::MIN as i64;
 
-    /// Returns the nearest time that an inode can store: whole seconds without an `extra` field. The first and the last second
-    /// have no nanoseconds, as in the kernel.
+    /// Returns the nearest time that an inode can store: whole seconds without an `extra` field.
+    /// The first and the last second have no nanoseconds, as in the kernel.
     #[must_use]
     pub fn rounded_to_disk(self, has_extra: bool) -> Self {
         let (seconds, extra) = self.encode(has_extra);
@@ -100,7 +101,8 @@ mod tests {
 
     #[test]
     fn documented_ranges() {
-        // From the table in the kernel's documentation: extra bits, sign bit, first second of the range.
+        // From the table in the kernel's documentation: extra bits, sign bit, first second of the
+        // range.
         let cases = [
             (0, 0x8000_0000, -0x8000_0000),
             (0, 0, 0),

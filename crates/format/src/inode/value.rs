@@ -1,4 +1,5 @@
-//! Fields of an inode that has the value of an attribute (`ea_inode`): timestamps and the version have other meanings there.
+//! Fields of an inode that has the value of an attribute (`ea_inode`): timestamps and the version
+//! have other meanings there.
 
 use super::{Inode, Timestamp};
 
@@ -12,7 +13,8 @@ impl Inode {
 
     /// Sets the hash of the value.
     pub fn set_value_hash(&mut self, hash: u32) {
-        // As a signed number it needs no bits of `i_atime_extra`, which an inode of 128 bytes lacks.
+        // As a signed number it needs no bits of `i_atime_extra`, which an inode of 128 bytes
+        // lacks.
         self.atime = Timestamp { seconds: hash.cast_signed().into(), nanoseconds: 0 };
     }
 

@@ -30,7 +30,8 @@ fn raw_commit(block: &[u8]) -> Option<&RawCommit> {
     RawCommit::ref_from_prefix(block).ok().map(|(raw, _)| raw)
 }
 
-/// Writes a commit block with the time of the commit. With checksums (v2, v3) seals it; `seed` is the journal's.
+/// Writes a commit block with the time of the commit. With checksums (v2, v3) seals it; `seed` is
+/// the journal's.
 ///
 /// # Panics
 /// If `out` is shorter than 60 bytes.
@@ -54,8 +55,8 @@ pub fn encode_commit(out: &mut [u8], format: TagFormat, sequence: u32, seed: u32
 
 /// Verifies the checksum (v2, v3) of a commit block; `seed` is the journal's.
 ///
-/// As Linux does (`jbd2_commit_block_csum_verify_partial`), accepts a block of which a crash left only the first sector: the
-/// rest holds old bytes, and was to be zeros.
+/// As Linux does (`jbd2_commit_block_csum_verify_partial`), accepts a block of which a crash left
+/// only the first sector: the rest holds old bytes, and was to be zeros.
 pub fn verify_commit(seed: u32, block: &[u8]) -> Result<()> {
     expect_type(STRUCTURE, block, BlockType::Commit)?;
     let raw =
@@ -91,8 +92,8 @@ pub fn commit_crc32_matches(block: &[u8], crc32: u32) -> bool {
     })
 }
 
-/// Computes the kernel's `crc32_be`, continuing from `seed`: CRC-32 with the most significant bit first, without final
-/// inversion.
+/// Computes the kernel's `crc32_be`, continuing from `seed`: CRC-32 with the most significant bit
+/// first, without final inversion.
 #[must_use]
 pub fn crc32_be(seed: u32, bytes: &[u8]) -> u32 {
     static BIG_ENDIAN: crc::Crc<u32> = crc::Crc::<u32>::new(&crc::CRC_32_MPEG_2);

@@ -30,8 +30,8 @@ pub struct Tag {
     pub checksum: u32,
 }
 
-/// `journal_block_tag_t`. The high block number comes only with 64-bit numbers; with checksums v2 two
-/// unused bytes follow.
+/// `journal_block_tag_t`. The high block number comes only with 64-bit numbers; with checksums v2
+/// two unused bytes follow.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawTag {
@@ -135,7 +135,8 @@ pub fn parse_descriptor(block: &[u8], format: TagFormat) -> Result<Vec<Tag>> {
 /// Writes a descriptor. With checksums seals it; `seed` is the journal's.
 ///
 /// # Panics
-/// If there is no tag, more than [`tags_per_descriptor`], or a block number that the format cannot hold.
+/// If there is no tag, more than [`tags_per_descriptor`], or a block number that the format cannot
+/// hold.
 pub fn encode_descriptor(
     out: &mut [u8],
     format: TagFormat,
@@ -175,13 +176,15 @@ pub fn verify_descriptor(seed: u32, block: &[u8]) -> Result<()> {
     verify_tail(STRUCTURE, seed, block)
 }
 
-/// Returns the checksum for the [`Tag`] of a data block. `block` is the content in the journal, escaped if need be.
+/// Returns the checksum for the [`Tag`] of a data block. `block` is the content in the journal,
+/// escaped if need be.
 #[must_use]
 pub fn data_checksum(seed: u32, sequence: u32, block: &[u8]) -> u32 {
     crc32c(crc32c(seed, &sequence.to_be_bytes()), block)
 }
 
-/// Returns true if the checksum of a tag matches the content in the journal, or if there are no checksums.
+/// Returns true if the checksum of a tag matches the content in the journal, or if there are no
+/// checksums.
 #[must_use]
 pub fn tag_checksum_matches(tag: &Tag, format: TagFormat, seed: u32, sequence: u32, block: &[u8]) -> bool {
     if !format.has_checksums() {

@@ -1,5 +1,5 @@
-//! A device that holds only a journal (an external journal): a superblock of ext4 with the feature `journal_dev`, and then the
-//! superblock of the journal.
+//! A device that holds only a journal (an external journal): a superblock of ext4 with the feature
+//! `journal_dev`, and then the superblock of the journal.
 
 use crate::block_size::BlockSize;
 use crate::checksum::crc32c;

@@ -1,5 +1,5 @@
-//! Revoke blocks: lists of blocks whose copies in this and earlier transactions must not be replayed, because the blocks
-//! were freed and may have another use since.
+//! Revoke blocks: lists of blocks whose copies in this and earlier transactions must not be
+//! replayed, because the blocks were freed and may have another use since.
 
 use super::{BlockType, HEADER_SIZE, TagFormat, expect_type, seal_tail, start_block, verify_tail};
 use crate::{FormatError, FsBlock, Result};

@@ -13,7 +13,8 @@ pub const SUPERBLOCK_SIZE: usize = 1024;
 const CRC32C: u8 = 4;
 /// jbd2 refuses a shorter journal (`JBD2_MIN_JOURNAL_BLOCKS`).
 const MIN_BLOCKS: u32 = 1024;
-/// The number of blocks for fast commits if `s_num_fc_blocks` is 0 (`JBD2_DEFAULT_FAST_COMMIT_BLOCKS`).
+/// The number of blocks for fast commits if `s_num_fc_blocks` is 0
+/// (`JBD2_DEFAULT_FAST_COMMIT_BLOCKS`).
 const DEFAULT_FAST_COMMIT_BLOCKS: u32 = 256;
 /// Bytes of the fields of version 1, which ends with `s_errno`.
 const V1_SIZE: usize = 0x24;
@@ -104,8 +105,8 @@ impl std::fmt::Debug for JournalSuperblock {
 }
 
 impl JournalSuperblock {
-    /// Returns a superblock (of version 2, without features) for an empty journal of `maxlen` blocks of
-    /// `block_size` bytes, whose log starts at block `first`.
+    /// Returns a superblock (of version 2, without features) for an empty journal of `maxlen`
+    /// blocks of `block_size` bytes, whose log starts at block `first`.
     #[must_use]
     pub fn new(block_size: u32, maxlen: u32, first: u32, uuid: &[u8; 16]) -> Self {
         let mut raw = Box::new(RawSuperblock::new_zeroed());
@@ -157,8 +158,8 @@ impl JournalSuperblock {
         Ok(())
     }
 
-    /// Checks the journal's geometry against a file system with blocks of `block_size` bytes that keeps
-    /// `journal_blocks` of them for it.
+    /// Checks the journal's geometry against a file system with blocks of `block_size` bytes that
+    /// keeps `journal_blocks` of them for it.
     pub fn check(&self, block_size: u32, journal_blocks: u64) -> Result<()> {
         let fail = |field, problem: std::fmt::Arguments<'_>| Err(FormatError::new(STRUCTURE, field, problem));
         let (first, start, maxlen, end) = (self.first(), self.start(), self.maxlen(), self.log_end());
@@ -171,7 +172,8 @@ impl JournalSuperblock {
         if first == 0 || first >= maxlen {
             return fail("s_first", format_args!("{first}, in a journal of {maxlen} blocks"));
         }
-        // `journal_reset` counts from `s_first`, and the first block of the journal is the superblock.
+        // `journal_reset` counts from `s_first`, and the first block of the journal is the
+        // superblock.
         if maxlen - first < MIN_BLOCKS - 1 {
             let problem = format_args!(
                 "{maxlen} blocks, with the log from block {first}; at least {MIN_BLOCKS} are needed"
@@ -193,8 +195,8 @@ impl JournalSuperblock {
         self.raw.s_maxlen.get()
     }
 
-    /// Returns the block of the journal after the last one of the log: the end of the journal, or with
-    /// [`JournalIncompat::FAST_COMMIT`] the block before the area of fast commits.
+    /// Returns the block of the journal after the last one of the log: the end of the journal, or
+    /// with [`JournalIncompat::FAST_COMMIT`] the block before the area of fast commits.
     #[must_use]
     pub fn log_end(&self) -> u32 {
         match self.incompat().contains(JournalIncompat::FAST_COMMIT) {
@@ -203,7 +205,8 @@ impl JournalSuperblock {
         }
     }
 
-    /// Returns the blocks of the journal that are reserved for fast commits. Empty without [`JournalIncompat::FAST_COMMIT`].
+    /// Returns the blocks of the journal that are reserved for fast commits. Empty without
+    /// [`JournalIncompat::FAST_COMMIT`].
     #[must_use]
     pub fn fast_commit_blocks(&self) -> std::ops::Range<u32> {
         // As in jbd2, one block after the log is not used.
@@ -217,7 +220,8 @@ impl JournalSuperblock {
         log.is_some_and(|blocks| blocks >= MIN_BLOCKS - 1)
     }
 
-    /// Returns the end of a log that leaves room for the area of fast commits, or `None` if jbd2 would not use the area.
+    /// Returns the end of a log that leaves room for the area of fast commits, or `None` if jbd2
+    /// would not use the area.
     fn end_before_fast_commits(&self) -> Option<u32> {
         let area = match self.raw.s_num_fc_blocks.get() {
             0 => DEFAULT_FAST_COMMIT_BLOCKS,
@@ -232,7 +236,8 @@ impl JournalSuperblock {
         self.raw.s_first.get()
     }
 
-    /// Returns the block of the journal at which the oldest transaction starts (`s_start`); 0 if the log is empty.
+    /// Returns the block of the journal at which the oldest transaction starts (`s_start`); 0 if
+    /// the log is empty.
     #[must_use]
     pub fn start(&self) -> u32 {
         self.raw.s_start.get()
@@ -250,7 +255,8 @@ impl JournalSuperblock {
         self.raw.s_errno.get().cast_signed()
     }
 
-    /// Returns the UUIDs of the volumes that use a journal on a device of its own (`s_users`), at most 48.
+    /// Returns the UUIDs of the volumes that use a journal on a device of its own (`s_users`), at
+    /// most 48.
     pub fn users(&self) -> impl Iterator<Item = [u8; 16]> + '_ {
         let users = if self.is_version_2() { self.raw.s_nr_users.get() } else { 0 };
         let mut uuids = self.raw.s_users.chunks_exact(16).take(users as usize);

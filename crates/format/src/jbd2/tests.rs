@@ -64,7 +64,8 @@ fn superblock_checks() {
         (first.incompat(), first.compat(), first.uuid()),
         (JournalIncompat::empty(), JournalCompat::empty(), [0; 16])
     );
-    // The bytes after the fields of version 1 have no meaning, so version 2 begins with zeros there.
+    // The bytes after the fields of version 1 have no meaning, so version 2 begins with zeros
+    // there.
     first.set_incompat(JournalIncompat::REVOKE);
     first.encode(&mut bytes);
     let second = JournalSuperblock::parse(&bytes).unwrap();

@@ -70,7 +70,8 @@ impl QuotaEntry {
         Some(entry)
     }
 
-    /// Writes the entry. One of all zeros would be free, so the entry of id 0 without usage and limits gets a time.
+    /// Writes the entry. One of all zeros would be free, so the entry of id 0 without usage and
+    /// limits gets a time.
     ///
     /// # Panics
     /// If `bytes` is shorter than [`SIZE`](Self::SIZE).

@@ -17,9 +17,11 @@ const DEPTH: u32 = 4;
 const LEAF_HEADER: usize = 16;
 /// Number of entries in a block.
 const ENTRIES: usize = (QUOTA_BLOCK - LEAF_HEADER) / QuotaEntry::SIZE;
-/// The most blocks that one insertion adds to a file: three blocks of references, and one of entries.
+/// The most blocks that one insertion adds to a file: three blocks of references, and one of
+/// entries.
 pub const MAX_ADDED: u32 = DEPTH;
-/// The most blocks that one insertion changes: the header, a path, a block of entries and the next one of its list.
+/// The most blocks that one insertion changes: the header, a path, a block of entries and the next
+/// one of its list.
 pub const MAX_CHANGED: u32 = DEPTH + 3;
 
 /// The quota blocks of a file.
@@ -94,7 +96,8 @@ impl LeafHeader {
     }
 }
 
-/// Calls `visit` with the place and the contents of each entry of the tree, and checks the tree and the lists of free blocks.
+/// Calls `visit` with the place and the contents of each entry of the tree, and checks the tree and
+/// the lists of free blocks.
 ///
 /// # Errors
 /// Corruption; the errors of `blocks`.
@@ -340,14 +343,16 @@ mod tests {
     #[test]
     fn a_block_of_references_has_no_entries() {
         let mut file = QuotaFile::new(QuotaKind::User, &[of(4)]).unwrap();
-        // The last block of references, as the block of the entry of id 5. Its reference for id 4, to block 5, is the id of that entry.
+        // The last block of references, as the block of the entry of id 5. Its reference for id 4,
+        // to block 5, is the id of that entry.
         let (last, id) = (4, 5_usize);
         assert_eq!(word(&file.0, last * QUOTA_BLOCK + LEAF_HEADER), 5);
         set_word(&mut file.0, last * QUOTA_BLOCK + id * 4, 4);
         assert!(ids(&mut file).unwrap_err().to_string().contains("references and entries"));
     }
 
-    /// Every byte of a small file in turn gets other values: no walk and no insertion panics or runs on.
+    /// Every byte of a small file in turn gets other values: no walk and no insertion panics or
+    /// runs on.
     #[test]
     fn any_bytes_lead_to_errors() {
         let entries: Vec<_> = (0..30).map(of).collect();

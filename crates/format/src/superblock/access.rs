@@ -50,15 +50,16 @@ impl RoCompat {
         .union(Self::ORPHAN_PRESENT);
 }
 
-/// Binary logarithm of the largest cluster that is supported for writing, in blocks: one unwritten extent, of at most 32767 blocks,
-/// can map all of it.
+/// Binary logarithm of the largest cluster that is supported for writing, in blocks: one unwritten
+/// extent, of at most 32767 blocks, can map all of it.
 const MAX_CLUSTER_BITS: u32 = 14;
 
 impl Superblock {
     /// Returns the access that the features permit.
     ///
     /// # Errors
-    /// Names the features that forbid reading: unsupported `incompat` features, an encoding of names that is not known.
+    /// Names the features that forbid reading: unsupported `incompat` features, an encoding of
+    /// names that is not known.
     pub fn access(&self) -> Result<Access> {
         let refuse = |field, problem: String| Err(FormatError::new("superblock", field, problem));
 
@@ -97,8 +98,9 @@ impl Superblock {
         [self.compat().names(), self.incompat().names(), self.ro_compat().names()].concat()
     }
 
-    /// Returns the type of the volume as blkid(8) names it: `ext4` if the volume has a feature that the drivers of ext2 and ext3 did
-    /// not have, else `ext3` with a journal and `ext2` without one.
+    /// Returns the type of the volume as blkid(8) names it: `ext4` if the volume has a feature that
+    /// the drivers of ext2 and ext3 did not have, else `ext3` with a journal and `ext2` without
+    /// one.
     #[must_use]
     pub fn type_name(&self) -> &'static str {
         let older = Incompat::FILETYPE | Incompat::RECOVER | Incompat::META_BG;

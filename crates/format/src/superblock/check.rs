@@ -1,6 +1,7 @@
-//! The checks of a superblock. Invariant: after they pass, no accessor divides by zero or overflows, and all counts agree
-//! with each other, but for the counts of free blocks and inodes: these are stale after a crash, and any value may be left there. The
-//! kernel computes them from the groups.
+//! The checks of a superblock. Invariant: after they pass, no accessor divides by zero or
+//! overflows, and all counts agree with each other, but for the counts of free blocks and inodes:
+//! these are stale after a crash, and any value may be left there. The kernel computes them from
+//! the groups.
 
 use std::fmt;
 
@@ -32,7 +33,8 @@ pub const fn max_inodes_per_group(per_block: u32) -> u32 {
 
 /// Checks every geometry field.
 pub(super) fn check(sb: &Superblock) -> Result<()> {
-    // A journal device has a superblock of its own kind. Name it, rather than a field that is zero there.
+    // A journal device has a superblock of its own kind. Name it, rather than a field that is zero
+    // there.
     let is_journal = sb.incompat().contains(Incompat::JOURNAL_DEV);
     ensure(!is_journal, "s_feature_incompat", "journal_dev: an external journal, not a file system")?;
 
@@ -151,7 +153,8 @@ fn descriptors(sb: &Superblock) -> Result<()> {
 
     let (first, all) = (sb.table_gdt_blocks(), sb.gdt_blocks());
     ensure(first <= all, "s_first_meta_bg", format_args!("{first} of {all} descriptor blocks"))?;
-    // The superblock and the table are in group 0, and with meta_bg at least one block of descriptors is.
+    // The superblock and the table are in group 0, and with meta_bg at least one block of
+    // descriptors is.
     let table = u64::from(first.max(1)) + u64::from(reserved);
     let room = sb.blocks_count().min(u64::from(sb.blocks_per_group()) + u64::from(sb.first_data_block()));
     let fits = sb.first_gdt_block().get() + table < room;

@@ -1,9 +1,11 @@
-//! Group descriptors: their size, their blocks, and the blocks at the start of each group that are kept for copies.
+//! Group descriptors: their size, their blocks, and the blocks at the start of each group that are
+//! kept for copies.
 //!
-//! Without `meta_bg` all descriptors form one table after the superblock, with a copy in every group that has a backup of
-//! the superblock. With `meta_bg` the table ends at block `s_first_meta_bg`. The descriptors of each later *meta group*, as
-//! many groups as one block has descriptors for, fill a block at the start of the first group of the meta group; its
-//! second and its last group have copies. Source: kernel documentation, "Meta Block Groups".
+//! Without `meta_bg` all descriptors form one table after the superblock, with a copy in every
+//! group that has a backup of the superblock. With `meta_bg` the table ends at block
+//! `s_first_meta_bg`. The descriptors of each later *meta group*, as many groups as one block has
+//! descriptors for, fill a block at the start of the first group of the meta group; its second and
+//! its last group have copies. Source: kernel documentation, "Meta Block Groups".
 
 use zerocopy::little_endian::U32;
 
@@ -42,15 +44,16 @@ impl Superblock {
         self.raw.s_reserved_gdt_blocks.get().into()
     }
 
-    /// Returns the number of blocks of the descriptor table after the superblock: all of them, or with `meta_bg` the
-    /// blocks before `s_first_meta_bg`.
+    /// Returns the number of blocks of the descriptor table after the superblock: all of them, or
+    /// with `meta_bg` the blocks before `s_first_meta_bg`.
     #[must_use]
     pub fn table_gdt_blocks(&self) -> u32 {
         if self.has_meta_groups() { self.raw.s_first_meta_bg.get() } else { self.gdt_blocks() }
     }
 
     /// Returns block `nr` of the group descriptors, which is below [`gdt_blocks`](Self::gdt_blocks)
-    /// (`descriptor_loc` of the kernel). It may lie past the end of the volume if the last group has only one block.
+    /// (`descriptor_loc` of the kernel). It may lie past the end of the volume if the last group
+    /// has only one block.
     #[must_use]
     pub fn gdt_block(&self, nr: u32) -> FsBlock {
         if nr < self.table_gdt_blocks() {
@@ -66,8 +69,8 @@ impl Superblock {
         FsBlock(start + u64::from(has_super))
     }
 
-    /// Returns the number of blocks at the start of `group` for copies of the superblock and of descriptors, with the blocks
-    /// reserved for the growth of the table.
+    /// Returns the number of blocks at the start of `group` for copies of the superblock and of
+    /// descriptors, with the blocks reserved for the growth of the table.
     #[must_use]
     pub fn base_blocks(&self, group: GroupNo) -> u32 {
         self.copies().base_blocks(group)
@@ -109,7 +112,8 @@ impl Superblock {
     }
 }
 
-/// The groups that start with copies of the superblock and of group descriptors, and the sizes of these copies.
+/// The groups that start with copies of the superblock and of group descriptors, and the sizes of
+/// these copies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Copies {
     /// The groups with a copy of the superblock.
@@ -136,8 +140,8 @@ pub enum SuperCopies {
 }
 
 impl Copies {
-    /// Returns the number of blocks at the start of `group` that are kept for copies (`ext4_num_base_meta_clusters` of the
-    /// kernel).
+    /// Returns the number of blocks at the start of `group` that are kept for copies
+    /// (`ext4_num_base_meta_clusters` of the kernel).
     #[must_use]
     pub fn base_blocks(&self, group: GroupNo) -> u32 {
         let has_super = self.has_super(group);
@@ -159,8 +163,8 @@ impl Copies {
         }
     }
 
-    /// Returns true if the block of descriptors of the group's meta group, or a copy, is in the group: in the first, second and
-    /// last group.
+    /// Returns true if the block of descriptors of the group's meta group, or a copy, is in the
+    /// group: in the first, second and last group.
     #[must_use]
     pub fn has_meta_copy(&self, group: GroupNo) -> bool {
         let place = group.get() % self.descs_per_block;

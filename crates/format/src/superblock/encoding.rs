@@ -8,7 +8,8 @@ use crate::features::Incompat;
 const UTF8_12_1: u16 = 1;
 /// `s_encoding_flags`: names that are not valid are refused.
 const STRICT: u16 = 1;
-/// `s_encoding_flags`: a look-up by hash suffices. Without the flag, drivers with other tables may have added names.
+/// `s_encoding_flags`: a look-up by hash suffices. Without the flag, drivers with other tables may
+/// have added names.
 const NO_COMPAT_FALLBACK: u16 = 2;
 
 /// The encoding of names in directories that ignore case: UTF-8, with the tables of Unicode 12.1.

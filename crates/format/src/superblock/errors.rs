@@ -1,4 +1,5 @@
-//! The record of errors found in the volume, which the superblock keeps until e2fsck has repaired them.
+//! The record of errors found in the volume, which the superblock keeps until e2fsck has repaired
+//! them.
 
 use super::upkeep::split_time;
 use super::{RawSuperblock, STATE_ERROR, Superblock};
@@ -33,8 +34,8 @@ impl Superblock {
         self.raw.s_error_count.get()
     }
 
-    /// Records errors: their number, the first one unless an earlier one is on record, and the last one. Sets the flag
-    /// for errors in the volume's state.
+    /// Records errors: their number, the first one unless an earlier one is on record, and the last
+    /// one. Sets the flag for errors in the volume's state.
     pub fn record_errors(&mut self, count: u32, first: &ErrorRecord<'_>, last: &ErrorRecord<'_>) {
         let raw = &mut self.raw;
         raw.s_state.set(raw.s_state.get() | STATE_ERROR);
@@ -59,8 +60,8 @@ impl Superblock {
         raw.s_last_error_errcode = last.code;
     }
 
-    /// Copies the record of `other`, another version of the superblock, if it counts more errors. Returns true if it
-    /// did.
+    /// Copies the record of `other`, another version of the superblock, if it counts more errors.
+    /// Returns true if it did.
     pub fn keep_errors_of(&mut self, other: &Self) -> bool {
         let (to, from) = (&mut self.raw, &other.raw);
         let state = to.s_state.get() | from.s_state.get() & STATE_ERROR;

@@ -39,7 +39,8 @@ impl Superblock {
         self.wide(self.raw.s_r_blocks_count_lo.get(), self.raw.s_r_blocks_count_hi.get())
     }
 
-    /// Returns the number of free blocks. Only the group descriptors are exact; this sum may be stale after a crash.
+    /// Returns the number of free blocks. Only the group descriptors are exact; this sum may be
+    /// stale after a crash.
     #[must_use]
     pub fn free_blocks(&self) -> u64 {
         self.wide(self.raw.s_free_blocks_count_lo.get(), self.raw.s_free_blocks_count_hi.get())
@@ -75,7 +76,8 @@ impl Superblock {
         if has_clusters { self.raw.s_clusters_per_group.get() } else { self.raw.s_blocks_per_group.get() }
     }
 
-    /// Returns the binary logarithm of the number of blocks in a cluster, the unit of allocation: 0 without `bigalloc`.
+    /// Returns the binary logarithm of the number of blocks in a cluster, the unit of allocation: 0
+    /// without `bigalloc`.
     #[must_use]
     pub const fn cluster_bits(&self) -> u32 {
         (self.blocks_per_group() / self.clusters_per_group()).ilog2()
@@ -105,7 +107,8 @@ impl Superblock {
         self.raw.s_inodes_count.get()
     }
 
-    /// Returns the number of free inodes. Only the group descriptors are exact; this sum may be stale after a crash.
+    /// Returns the number of free inodes. Only the group descriptors are exact; this sum may be
+    /// stale after a crash.
     #[must_use]
     pub const fn free_inodes(&self) -> u32 {
         self.raw.s_free_inodes_count.get()

@@ -23,7 +23,8 @@ impl Superblock {
         Ok(Some(FsBlock(block)))
     }
 
-    /// Returns the time in seconds between two updates of the block by the machine that uses the volume.
+    /// Returns the time in seconds between two updates of the block by the machine that uses the
+    /// volume.
     #[must_use]
     pub fn mmp_update_interval(&self) -> u16 {
         match self.raw.s_mmp_update_interval.get() {

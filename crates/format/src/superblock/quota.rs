@@ -52,14 +52,16 @@ impl Superblock {
         !self.is_own_inode(ino)
     }
 
-    /// Returns true if inode `ino` is one of the file system's own, which no directory entry names: an inode with a reserved number
-    /// other than the root directory, the orphan file, or the quota file of projects.
+    /// Returns true if inode `ino` is one of the file system's own, which no directory entry names:
+    /// an inode with a reserved number other than the root directory, the orphan file, or the quota
+    /// file of projects.
     #[must_use]
     pub fn is_own_inode(&self, ino: InodeNo) -> bool {
         (ino.get() < self.first_inode() && ino != InodeNo::ROOT) || self.own_files().any(|own| own == ino)
     }
 
-    /// Returns the own inodes of the file system that have no reserved number: the quota file of projects, and the orphan file.
+    /// Returns the own inodes of the file system that have no reserved number: the quota file of
+    /// projects, and the orphan file.
     pub fn own_files(&self) -> impl Iterator<Item = InodeNo> {
         let has_quotas = self.ro_compat().intersects(RoCompat::QUOTA.union(RoCompat::PROJECT));
         let projects = has_quotas.then(|| self.raw.s_prj_quota_inum.get());

@@ -1,6 +1,7 @@
 //! The fields of the superblock in their on-disk layout.
 //!
-//! Source: kernel documentation, "Super Block", and `struct ext4_super_block`, whose names are kept.
+//! Source: kernel documentation, "Super Block", and `struct ext4_super_block`, whose names are
+//! kept.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -1,5 +1,5 @@
-//! The revision of the format. Revision 0 has no features, inodes of 128 bytes, and 11 as the first inode that is not
-//! reserved. The fields for these were added with revision 1.
+//! The revision of the format. Revision 0 has no features, inodes of 128 bytes, and 11 as the first
+//! inode that is not reserved. The fields for these were added with revision 1.
 
 use super::Superblock;
 
@@ -29,7 +29,8 @@ impl Superblock {
         if self.is_old_revision() { OLD_FIRST_INODE } else { self.raw.s_first_ino.get() }
     }
 
-    /// Makes a volume of revision 0 one of revision 1 if it `gains` a feature (`ext4_update_dynamic_rev` of the kernel).
+    /// Makes a volume of revision 0 one of revision 1 if it `gains` a feature
+    /// (`ext4_update_dynamic_rev` of the kernel).
     pub(super) fn raise_revision(&mut self, gains: bool) {
         if gains && self.is_old_revision() {
             self.raw.s_rev_level.set(DYNAMIC);

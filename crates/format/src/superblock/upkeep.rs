@@ -1,9 +1,11 @@
-//! What a driver notes in the superblock when it begins and ends to write to a volume: times, the number of mounts, the bytes
-//! written, the place of the last mount (`ext4_setup_super`, `ext4_update_super` of the kernel).
+//! What a driver notes in the superblock when it begins and ends to write to a volume: times, the
+//! number of mounts, the bytes written, the place of the last mount (`ext4_setup_super`,
+//! `ext4_update_super` of the kernel).
 
 use super::{STATE_ERROR, STATE_VALID, Superblock};
 
-/// Number of mounts after which the kernel advises a check, if the superblock has 0 (`EXT4_DFL_MAX_MNT_COUNT`).
+/// Number of mounts after which the kernel advises a check, if the superblock has 0
+/// (`EXT4_DFL_MAX_MNT_COUNT`).
 const DEFAULT_MAX_MOUNTS: u16 = 20;
 
 impl Superblock {
@@ -20,8 +22,8 @@ impl Superblock {
         raw.s_mtime_hi = high;
     }
 
-    /// Notes that a driver writes the superblock at the time `now`, in seconds since 1970, and has written `bytes` to the
-    /// volume since it read the superblock, which counted `before` KiB.
+    /// Notes that a driver writes the superblock at the time `now`, in seconds since 1970, and has
+    /// written `bytes` to the volume since it read the superblock, which counted `before` KiB.
     pub fn note_write(&mut self, now: i64, before: u64, bytes: u64) {
         let (low, high) = split_time(now);
         self.raw.s_wtime.set(low);
@@ -35,7 +37,8 @@ impl Superblock {
         self.raw.s_kbytes_written.get()
     }
 
-    /// Returns the directory on which the volume was last mounted, without the padding; empty if it never was.
+    /// Returns the directory on which the volume was last mounted, without the padding; empty if it
+    /// never was.
     #[must_use]
     pub fn last_mounted(&self) -> &[u8] {
         self.raw.s_last_mounted.split(|&byte| byte == 0).next().unwrap_or_default()
@@ -49,8 +52,8 @@ impl Superblock {
         field[..kept].copy_from_slice(&dir[..kept]);
     }
 
-    /// Returns why e2fsck should check the volume before it is written at the time `now`, in seconds since 1970; `None` if
-    /// nothing asks for that.
+    /// Returns why e2fsck should check the volume before it is written at the time `now`, in
+    /// seconds since 1970; `None` if nothing asks for that.
     #[must_use]
     pub fn reason_to_check(&self, now: i64) -> Option<&'static str> {
         let raw = &self.raw;

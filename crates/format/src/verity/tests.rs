@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Returns the descriptor that `fsverity digest` makes of a file of 700,000 bytes, with SHA-256, blocks of 1 KiB and a salt.
+/// Returns the descriptor that `fsverity digest` makes of a file of 700,000 bytes, with SHA-256,
+/// blocks of 1 KiB and a salt.
 fn descriptor() -> Vec<u8> {
     let raw = RawDescriptor {
         version: 1,

@@ -1,4 +1,5 @@
-//! POSIX access control lists, in the formats of the device (version 1) and of system calls (version 2).
+//! POSIX access control lists, in the formats of the device (version 1) and of system calls
+//! (version 2).
 //!
 //! Sources: `fs/ext4/acl.h`, `linux/posix_acl_xattr.h`, acl(5).
 
@@ -40,7 +41,8 @@ struct Entry {
 }
 
 impl Acl {
-    /// Parses a list in the format of system calls. Returns `None` if it is empty, which means no list.
+    /// Parses a list in the format of system calls. Returns `None` if it is empty, which means no
+    /// list.
     ///
     /// # Errors
     /// Names the field that is wrong.
@@ -110,8 +112,8 @@ impl Acl {
         self.entries.len() == 3
     }
 
-    /// Returns the shift of the permission bits that correspond to an entry. If there is a mask, the group's bits correspond to
-    /// the mask.
+    /// Returns the shift of the permission bits that correspond to an entry. If there is a mask,
+    /// the group's bits correspond to the mask.
     fn shift(&self, tag: u16) -> Option<u32> {
         match tag {
             USER_OBJ => Some(6),

@@ -6,12 +6,14 @@ use zerocopy::little_endian::{U16, U32};
 use super::value::name_hash;
 use super::{IBODY_HEADER, LIST_END, MAGIC, PAD, RawEntry, RawHeader, Value, Xattr, entry_len};
 
-/// Encodes the space after an inode's fields, of `len` bytes. Returns `None` if the attributes do not fit.
+/// Encodes the space after an inode's fields, of `len` bytes. Returns `None` if the attributes do
+/// not fit.
 #[must_use]
 pub fn encode_ibody(list: &[Xattr], len: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; len];
     if !list.is_empty() {
-        // Attributes in an inode are never shared, so they need no hash, unless an inode has the value.
+        // Attributes in an inode are never shared, so they need no hash, unless an inode has the
+        // value.
         let hash = |xattr: &Xattr| xattr.value.inode().map_or(0, |inode| inode.entry_hash);
         encode_entries(&mut bytes, list, IBODY_HEADER, IBODY_HEADER, hash)?;
         bytes[..IBODY_HEADER].copy_from_slice(&MAGIC.to_le_bytes());
@@ -19,8 +21,8 @@ pub fn encode_ibody(list: &[Xattr], len: usize) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Encodes an attribute block of `len` bytes for one inode, without its checksum. Returns `None` if the attributes do not
-/// fit.
+/// Encodes an attribute block of `len` bytes for one inode, without its checksum. Returns `None` if
+/// the attributes do not fit.
 #[must_use]
 pub fn encode_block(list: &[Xattr], len: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; len];
@@ -46,7 +48,8 @@ pub fn encode_block(list: &[Xattr], len: usize) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Writes the entries from offset `start` and the values at the end; `e_value_offs` counts from `base`.
+/// Writes the entries from offset `start` and the values at the end; `e_value_offs` counts from
+/// `base`.
 fn encode_entries(
     bytes: &mut [u8],
     list: &[Xattr],

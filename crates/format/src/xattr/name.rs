@@ -24,15 +24,16 @@ const PREFIXES: [(u8, &[u8]); 5] = [
     (SECURITY, b"security."),
 ];
 
-/// Returns the name in system calls, for example `user.comment`; `None` if the attribute is invisible to programs.
+/// Returns the name in system calls, for example `user.comment`; `None` if the attribute is
+/// invisible to programs.
 #[must_use]
 pub fn full_name(xattr: &Xattr) -> Option<Vec<u8>> {
     let (_, prefix) = PREFIXES.iter().find(|(index, _)| *index == xattr.name_index)?;
     (is_whole(prefix) == xattr.name.is_empty()).then(|| [prefix, &xattr.name[..]].concat())
 }
 
-/// Splits a full name into the number of its first part and the rest, which may be empty. Returns `None` if the first part
-/// is unknown.
+/// Splits a full name into the number of its first part and the rest, which may be empty. Returns
+/// `None` if the first part is unknown.
 #[must_use]
 pub fn split_name(full: &[u8]) -> Option<(u8, &[u8])> {
     PREFIXES.iter().find_map(|(index, prefix)| {

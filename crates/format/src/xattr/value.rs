@@ -1,8 +1,8 @@
 //! Values of attributes: bytes beside the entry, or an inode of their own (`ea_inode`).
 //!
-//! An inode of a value has the flag `EA_INODE`. Its size is the length of the value, `i_atime` is the hash of the value, and
-//! `i_version` counts the entries that refer to it (`ext4_xattr_inode_get_ref`).
-//! Source: kernel documentation, "ext4: Extended Attributes".
+//! An inode of a value has the flag `EA_INODE`. Its size is the length of the value, `i_atime` is
+//! the hash of the value, and `i_version` counts the entries that refer to it
+//! (`ext4_xattr_inode_get_ref`). Source: kernel documentation, "ext4: Extended Attributes".
 
 use super::PAD;
 use crate::{ChecksumSeed, InodeNo};
@@ -43,7 +43,8 @@ impl Value {
         }
     }
 
-    /// Returns how many bytes the value occupies beside the entries, with its padding. A value in an inode occupies none.
+    /// Returns how many bytes the value occupies beside the entries, with its padding. A value in
+    /// an inode occupies none.
     #[must_use]
     pub fn padded_len(&self) -> usize {
         match self {
@@ -70,8 +71,8 @@ impl ValueInode {
         Self { ino, size, entry_hash: name_hash(name).rotate_left(16) ^ hash }
     }
 
-    /// Returns true if the entry, for attribute `name`, fits a value with this hash. Kernels before 6.2 treated the bytes of a name as
-    /// signed.
+    /// Returns true if the entry, for attribute `name`, fits a value with this hash. Kernels before
+    /// 6.2 treated the bytes of a name as signed.
     #[must_use]
     pub fn has_hash(&self, name: &[u8], hash: u32) -> bool {
         let signed = name

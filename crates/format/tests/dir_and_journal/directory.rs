@@ -77,8 +77,8 @@ fn e2fsck_accepts_a_changed_block() {
     assert!(list.contains(&"n".repeat(255)) && !list.contains("two"), "{list}");
 }
 
-/// A directory that `e2fsck -D` made into a tree: each index block is encoded to the same bytes, and each
-/// name is in the leaf of its hash.
+/// A directory that `e2fsck -D` made into a tree: each index block is encoded to the same bytes,
+/// and each name is in the leaf of its hash.
 #[test]
 fn trees_of_e2fsck() {
     for (features, has_tail) in [("metadata_csum", true), ("^metadata_csum", false)] {

@@ -55,8 +55,9 @@ fn compare(commands: &[u8], expected: &[(String, u8, Vec<u8>)]) {
     }
 }
 
-/// Names for which the steps of folding matter: each of a sample of characters on its own, runs of neighbouring characters, and random
-/// mixtures of letters with foldings, Hangul, combining marks, ignored characters and bytes that are no characters.
+/// Names for which the steps of folding matter: each of a sample of characters on its own, runs of
+/// neighbouring characters, and random mixtures of letters with foldings, Hangul, combining marks,
+/// ignored characters and bytes that are no characters.
 fn hard_names() -> BTreeSet<Vec<u8>> {
     let step = if std::env::var("PAREXT4_STRESS_ALL").is_ok_and(|all| all == "1") { 1 } else { 61 };
     let all: Vec<char> = ('\u{80}'..='\u{2ffff}').chain('\u{e0000}'..='\u{e0200}').collect();

@@ -10,7 +10,8 @@ const OPEN: [&str; 3] = ["jo", "jo -c -v 2", "jo -c -v 3"];
 /// The inode of the journal.
 const JOURNAL: &str = "<8>";
 
-/// An image with one transaction in its journal: two data blocks, the second to be escaped, and a revoke.
+/// An image with one transaction in its journal: two data blocks, the second to be escaped, and a
+/// revoke.
 fn image(open: &str) -> Option<(Image, [Vec<u8>; 2])> {
     let image = Image::new(&[])?;
     let plain = vec![0x5a; BLOCK];
@@ -80,7 +81,8 @@ fn check_log(log: &[&[u8]], superblock: &JournalSuperblock, data: &[Vec<u8>; 2])
     assert_eq!(commits, 2);
 }
 
-/// Checks a descriptor without the UUID, which `debugfs` writes after the last tag instead of the first.
+/// Checks a descriptor without the UUID, which `debugfs` writes after the last tag instead of the
+/// first.
 fn check_descriptor(block: &[u8], format: TagFormat, (seed, sequence): (u32, u32), tags: &[Tag]) {
     let mut again = vec![0; BLOCK];
     jbd2::encode_descriptor(&mut again, format, sequence, seed, &[0; 16], tags);

@@ -1,4 +1,5 @@
-//! Directories, attributes, the orphan file and the journal against e2fsprogs, and against hostile bytes.
+//! Directories, attributes, the orphan file and the journal against e2fsprogs, and against hostile
+//! bytes.
 
 mod directory;
 mod hash;

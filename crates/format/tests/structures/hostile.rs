@@ -248,7 +248,8 @@ proptest! {
         bytes.truncate(if root { extent::ROOT_SIZE } else { 1024 });
         bytes[..8].copy_from_slice(&[0x0a, 0xf3, entries, 0, max, 0, depth, 0]);
         for (i, entry) in bytes[12..].chunks_exact_mut(12).take(8).enumerate() {
-            // Sorted, so that more than one entry passes. An index entry ends with two unused bytes.
+            // Sorted, so that more than one entry passes. An index entry ends with two unused
+            // bytes.
             entry[3] = u8::try_from(i).unwrap() * 31;
         }
         use_node(&bytes);

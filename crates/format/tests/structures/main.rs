@@ -1,4 +1,5 @@
-//! The file-system structures against volumes made by mke2fs, and against damaged and arbitrary bytes.
+//! The file-system structures against volumes made by mke2fs, and against damaged and arbitrary
+//! bytes.
 
 mod hostile;
 mod image;

@@ -1,4 +1,5 @@
-//! Mounts whose server has ended without unmounting, such as one that was killed. Every call on them fails with `ENOTCONN`.
+//! Mounts whose server has ended without unmounting, such as one that was killed. Every call on
+//! them fails with `ENOTCONN`.
 
 use std::io::ErrorKind;
 use std::path::Path;

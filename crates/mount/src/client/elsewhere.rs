@@ -1,6 +1,8 @@
-//! Finds the holders of a mounted volume: other mounts of it in the caller's mount namespace, and processes in other namespaces.
+//! Finds the holders of a mounted volume: other mounts of it in the caller's mount namespace, and
+//! processes in other namespaces.
 //!
-//! The kernel lists the mounts of a namespace in `/proc/PID/mountinfo` of each process in it. Only root sees all of them.
+//! The kernel lists the mounts of a namespace in `/proc/PID/mountinfo` of each process in it. Only
+//! root sees all of them.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -82,7 +84,8 @@ impl fmt::Display for Holders {
     }
 }
 
-/// Returns true if a process in another mount namespace holds the FUSE connection with the number `connection`.
+/// Returns true if a process in another mount namespace holds the FUSE connection with the number
+/// `connection`.
 #[must_use]
 pub fn is_held_elsewhere(connection: &str) -> bool {
     !Holders::find(connection).processes.is_empty()

@@ -34,7 +34,8 @@ pub fn lock_holder(image: &Path) -> Option<u32> {
     (0..READINGS).find_map(|_| holders(image).into_iter().next())
 }
 
-/// Returns true if one of [`READINGS`] readings of the list satisfies `found`. A reading may miss a lock: see [`read_locks`].
+/// Returns true if one of [`READINGS`] readings of the list satisfies `found`. A reading may miss a
+/// lock: see [`read_locks`].
 fn is_listed(found: impl Fn() -> bool) -> bool {
     (0..READINGS).any(|_| found())
 }
@@ -59,7 +60,8 @@ fn read_locks() -> io::Result<String> {
     }
 }
 
-/// Parses `/proc/locks`. Compares only inode numbers: some file systems have another device number there than in stat(2).
+/// Parses `/proc/locks`. Compares only inode numbers: some file systems have another device number
+/// there than in stat(2).
 fn parse(locks: &str, inode: u64) -> Vec<u32> {
     let process = |line: &str| {
         // The fields are number, kind, ADVISORY, READ or WRITE, process, device and inode. A lock

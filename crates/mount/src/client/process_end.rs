@@ -11,7 +11,8 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 pub struct ProcessEnd(OwnedFd);
 
 impl ProcessEnd {
-    /// Returns the end of a process that runs; `None` if it has ended or the kernel cannot watch it.
+    /// Returns the end of a process that runs; `None` if it has ended or the kernel cannot watch
+    /// it.
     pub fn of(process: u32) -> Option<Self> {
         let pid = Pid::from_raw(process.try_into().ok()?)?;
         pidfd_open(pid, PidfdFlags::empty()).ok().map(Self)

@@ -89,7 +89,8 @@ pub fn remount(dir: &Path, lists: &[String]) -> Result<(), RemountError> {
     current.add(&server.options)?;
     let mut wanted = current.clone();
     lists.iter().try_for_each(|list| wanted.add(list))?;
-    // mount(8) passes on the options that the kernel lists for the mount, which say "relatime" also for strictatime.
+    // mount(8) passes on the options that the kernel lists for the mount, which say "relatime" also
+    // for strictatime.
     if wanted.atime == Atime::Relative {
         wanted.atime = current.atime;
     }
@@ -116,7 +117,8 @@ pub fn remount(dir: &Path, lists: &[String]) -> Result<(), RemountError> {
     Ok(())
 }
 
-/// Fails if the server of the mount on `dir` belongs to another user: its report would decide which flags the mount keeps.
+/// Fails if the server of the mount on `dir` belongs to another user: its report would decide which
+/// flags the mount keeps.
 fn check_owner(dir: &Path) -> Result<(), RemountError> {
     let found =
         Target::find(dir).map_err(|cause| RemountError::Failed { dir: dir.display().to_string(), cause })?;
@@ -136,7 +138,8 @@ fn differs_in_flags_only(current: &MountOptions, wanted: &MountOptions) -> bool 
     *wanted == current.read_only(read_only).suid(suid).dev(dev).exec(exec)
 }
 
-/// Returns the mount flags of the options. Without a flag for times of access, the kernel keeps the current one.
+/// Returns the mount flags of the options. Without a flag for times of access, the kernel keeps the
+/// current one.
 fn mount_flags(options: &MountOptions) -> MountFlags {
     let flags = [
         (options.read_only, MountFlags::RDONLY),

@@ -16,7 +16,8 @@ use super::elsewhere::{SEARCHES_FOR, all_processes};
 use super::process_end::ProcessEnd;
 use super::target::path_of;
 
-/// Time between the first two checks whether the server has closed its image; it grows up to [`LONGEST_INTERVAL`].
+/// Time between the first two checks whether the server has closed its image; it grows up to
+/// [`LONGEST_INTERVAL`].
 const INTERVAL: Duration = Duration::from_millis(2);
 const LONGEST_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -63,8 +64,8 @@ impl ServerProcess {
         processes.filter(is_users).find_map(server)
     }
 
-    /// Blocks until the process has ended or has released its lock of the image, for at most `time`. Returns false if neither has
-    /// happened.
+    /// Blocks until the process has ended or has released its lock of the image, for at most
+    /// `time`. Returns false if neither has happened.
     pub fn has_closed_within(&self, time: Duration) -> bool {
         let deadline = Instant::now() + time;
         let mut interval = INTERVAL;

@@ -27,7 +27,8 @@ const ENDS_WITHIN: Duration = Duration::from_secs(60);
 pub struct StandbyClaim(File);
 
 impl StandbyClaim {
-    /// Claims `dir`, a path without symbolic links, for the calling process. `None` if another standby of the same user has claimed it.
+    /// Claims `dir`, a path without symbolic links, for the calling process. `None` if another
+    /// standby of the same user has claimed it.
     ///
     /// # Errors
     /// The claim cannot be made or locked.

@@ -37,8 +37,8 @@ pub struct Unmount<'a> {
     pub detach: bool,
     /// Prints what the caller waits for, and the other holders of the volume.
     pub announce: Announce<'a>,
-    /// Returns a command that calls [`call_umount`](super::call_umount) on the directory that is its last argument, with `--lazy` before it
-    /// for `detach`.
+    /// Returns a command that calls [`call_umount`](super::call_umount) on the directory that is
+    /// its last argument, with `--lazy` before it for `detach`.
     pub call_umount: &'a dyn Fn() -> io::Result<Command>,
 }
 

@@ -8,7 +8,8 @@ use crate::options::Cache;
 
 /// Limit of one write request, in bytes.
 const MAX_WRITE: u32 = 1 << 20;
-/// Limit of the kernel's concurrent background requests: read-ahead, write-back and asynchronous direct I/O.
+/// Limit of the kernel's concurrent background requests: read-ahead, write-back and asynchronous
+/// direct I/O.
 const MAX_BACKGROUND: u16 = 1024;
 /// At this number of background requests the kernel stops reading ahead and starting write-back.
 const CONGESTION_THRESHOLD: u16 = 96;
@@ -25,7 +26,8 @@ const REQUIRED: InitFlags = InitFlags::FUSE_ASYNC_DIO
     .union(InitFlags::FUSE_CACHE_SYMLINKS)
     .union(InitFlags::FUSE_DONT_MASK)
     .union(InitFlags::FUSE_DO_READDIRPLUS)
-    // The kernel does not drop pages because of a new size alone: the server notifies it of stale pages.
+    // The kernel does not drop pages because of a new size alone: the server notifies it of stale
+    // pages.
     .union(InitFlags::FUSE_EXPLICIT_INVAL_DATA)
     .union(InitFlags::FUSE_EXPORT_SUPPORT)
     .union(InitFlags::FUSE_HANDLE_KILLPRIV_V2)
@@ -43,7 +45,8 @@ pub(crate) fn background_requests() -> u16 {
     limit.min(MAX_BACKGROUND)
 }
 
-/// Allows idmapped mounts of the volume. From then on only requests that create an inode carry a user.
+/// Allows idmapped mounts of the volume. From then on only requests that create an inode carry a
+/// user.
 ///
 /// # Errors
 /// `Unsupported` before Linux 6.12.
@@ -57,9 +60,9 @@ fn require(config: &mut KernelConfig, flags: InitFlags) -> io::Result<()> {
     })
 }
 
-/// Requests the capabilities and sets the limits of a mount. Returns true if files that bypass the kernel's page cache
-/// (`FOPEN_DIRECT_IO`) are coherent with mappings: since Linux 6.6 they can be mapped, and the kernel writes back and drops the
-/// pages of a range before it passes on a request.
+/// Requests the capabilities and sets the limits of a mount. Returns true if files that bypass the
+/// kernel's page cache (`FOPEN_DIRECT_IO`) are coherent with mappings: since Linux 6.6 they can be
+/// mapped, and the kernel writes back and drops the pages of a range before it passes on a request.
 ///
 /// # Errors
 /// If the kernel lacks a required capability or refuses a limit.

@@ -14,8 +14,9 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
-/// The control file that aborts one FUSE connection. It never aborts another connection: the kernel may give the number of
-/// an ended connection to the next mount, but detaches this file from the number.
+/// The control file that aborts one FUSE connection. It never aborts another connection: the kernel
+/// may give the number of an ended connection to the next mount, but detaches this file from the
+/// number.
 #[derive(Debug)]
 pub struct Abort(File);
 
@@ -23,14 +24,14 @@ impl Abort {
     /// Opens the control file of the connection `connection`, the minor device number of the mount.
     ///
     /// # Errors
-    /// `NotFound` if no such connection exists. `PermissionDenied` if the caller is neither the owner of the mount nor
-    /// root, or if `fusectl` is not mounted and the caller may not mount it.
+    /// `NotFound` if no such connection exists. `PermissionDenied` if the caller is neither the
+    /// owner of the mount nor root, or if `fusectl` is not mounted and the caller may not mount it.
     pub fn open(connection: &str) -> io::Result<Self> {
         open(connection, "abort", OFlags::WRONLY).map(Self)
     }
 
-    /// Aborts the connection: every request in flight and every later call on the mount fails. Has no effect on a
-    /// connection that has ended.
+    /// Aborts the connection: every request in flight and every later call on the mount fails. Has
+    /// no effect on a connection that has ended.
     ///
     /// # Errors
     /// If the kernel refuses the write.
@@ -76,8 +77,8 @@ impl Connection {
         self.waiting().is_some()
     }
 
-    /// Returns the number of requests that the kernel has no reply to, whether it has sent them or not. `None` if the connection has
-    /// ended.
+    /// Returns the number of requests that the kernel has no reply to, whether it has sent them or
+    /// not. `None` if the connection has ended.
     pub fn waiting(&self) -> Option<u64> {
         // The kernel removes the files from the folder of a connection that ends.
         let file = openat(&self.0, "waiting", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
@@ -95,7 +96,8 @@ impl Connection {
     }
 }
 
-/// Opens one of the connection's files, through the mount of `fusectl` or else through a [`detached_mount`].
+/// Opens one of the connection's files, through the mount of `fusectl` or else through a
+/// [`detached_mount`].
 fn open(connection: &str, file: &str, access: OFlags) -> io::Result<File> {
     let open =
         |folder: BorrowedFd<'_>, path: &str| openat(folder, path, access | OFlags::CLOEXEC, Mode::empty());

@@ -31,7 +31,8 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Returns true if the type of the mount is that of parext4. Any user can choose the type of a FUSE mount.
+    /// Returns true if the type of the mount is that of parext4. Any user can choose the type of a
+    /// FUSE mount.
     pub(crate) fn is_own(&self) -> bool {
         self.fs_type == OWN_TYPE
     }
@@ -42,7 +43,8 @@ impl Mount {
     }
 }
 
-/// Lists the mounts in the mount namespace of the calling process; a later one may hide an earlier one.
+/// Lists the mounts in the mount namespace of the calling process; a later one may hide an earlier
+/// one.
 ///
 /// # Errors
 /// Fails if /proc is not mounted.
@@ -53,7 +55,8 @@ pub fn list() -> io::Result<Vec<Mount>> {
 /// Lists the mounts in the mount namespace of another process.
 ///
 /// # Errors
-/// `PermissionDenied` if the process belongs to another user. Another error if the process has ended or is ending.
+/// `PermissionDenied` if the process belongs to another user. Another error if the process has
+/// ended or is ending.
 pub(crate) fn list_of(process: u32) -> io::Result<Vec<Mount>> {
     Ok(parse(&std::fs::read(format!("/proc/{process}/mountinfo"))?).collect())
 }
@@ -73,7 +76,8 @@ fn parse(mounts: &[u8]) -> impl Iterator<Item = Mount> {
     })
 }
 
-/// Returns the user of a FUSE mount from the options of its superblock. FUSE writes its own options last.
+/// Returns the user of a FUSE mount from the options of its superblock. FUSE writes its own options
+/// last.
 fn user_of(options: &[u8]) -> Option<u32> {
     let mut options = options.rsplit(|&byte| byte == b',');
     let value = options.find_map(|option| option.strip_prefix(b"user_id="))?;
@@ -93,7 +97,8 @@ pub(crate) fn connection_of(dir: &Path) -> Option<String> {
     Some(mount_on(&mounts, dir)?.connection().to_owned())
 }
 
-/// Replaces the kernel's octal escapes in a field of a file below /proc, such as `\040` for a space.
+/// Replaces the kernel's octal escapes in a field of a file below /proc, such as `\040` for a
+/// space.
 pub fn unescape(field: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;

@@ -12,7 +12,8 @@ use super::mount_on;
 /// kernel passes another on. Btrfs uses the same value.
 const KIB: u32 = 4096;
 
-/// Extends the read-ahead of the mount on `dir`, a path without symbolic links. Without permission, changes nothing.
+/// Extends the read-ahead of the mount on `dir`, a path without symbolic links. Without permission,
+/// changes nothing.
 pub(crate) fn extend_read_ahead(dir: &Path) {
     if let Err(error) = try_extend(dir) {
         log::debug!("read-ahead stays at the kernel's default: {error}");

@@ -421,8 +421,8 @@ impl Filesystem for Dispatcher {
     ) {
         let from = FilePosition { handle: from, offset: from_offset };
         let (to, caller) = (FilePosition { handle: to, offset: to_offset }, request.into());
-        // The kernel has written back only the range to copy, so its size of the source may be larger than the
-        // volume's.
+        // The kernel has written back only the range to copy, so its size of the source may be
+        // larger than the volume's.
         let source = self.server.open_file(from.handle).ok();
         let pages = source.filter(|open| from_offset.saturating_add(len) > open.file.size());
         let pages = pages.map(|open| Arc::clone(&open.pages)).filter(|pages| pages.may_be_longer());

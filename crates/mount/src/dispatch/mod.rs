@@ -49,8 +49,8 @@ pub(crate) struct Dispatcher {
     _watchdog: Watchdog,
 }
 
-/// Limit of worker threads. Requests may block on each other, so the limit is far above the number of busy threads. No
-/// worker blocks on the kernel.
+/// Limit of worker threads. Requests may block on each other, so the limit is far above the number
+/// of busy threads. No worker blocks on the kernel.
 const MAX_WORKERS: usize = 512;
 
 /// Limit of the memory of a request other than a read or write, in bytes: that of the value of an
@@ -88,8 +88,8 @@ impl Dispatcher {
         Arc::clone(&self.request_threads)
     }
 
-    /// Executes an operation and replies with its result. The operation waits for the device only if the mount syncs every
-    /// change.
+    /// Executes an operation and replies with its result. The operation waits for the device only
+    /// if the mount syncs every change.
     fn execute<T, R: Reply<T> + Send + 'static>(
         &self,
         info: RequestInfo,
@@ -136,7 +136,8 @@ impl Dispatcher {
         self.run(info, latency, move |server| reply.send(server.handle_corruption(operation(server))));
     }
 
-    /// Like [`execute_long`](Self::execute_long), after the kernel has written back its dirty pages of files.
+    /// Like [`execute_long`](Self::execute_long), after the kernel has written back its dirty pages
+    /// of files.
     fn execute_after_write_back<T, R: Reply<T> + Send + 'static>(
         &self,
         info: RequestInfo,
@@ -159,7 +160,8 @@ impl Dispatcher {
         });
     }
 
-    /// Runs an operation in the calling thread, or in a worker if no other thread would be left to read requests.
+    /// Runs an operation in the calling thread, or in a worker if no other thread would be left to
+    /// read requests.
     fn run(&self, info: RequestInfo, latency: Latency, operation: impl FnOnce(&Server) + Send + 'static) {
         self.run_deferred(info, latency, |deferred, _in_flight| operation(&deferred.server));
     }

@@ -67,8 +67,8 @@ pub struct Reply {
 }
 
 impl Message {
-    /// Decodes the next message of an input: a byte each for the operation, the node, the user, and the length of the body, which
-    /// follows.
+    /// Decodes the next message of an input: a byte each for the operation, the node, the user, and
+    /// the length of the body, which follows.
     pub fn decode(input: &mut &[u8], nodes: &Nodes) -> Option<Self> {
         let (&[operation, node, ids, len], rest) = input.split_first_chunk()?;
         let (body, rest) = rest.split_at(rest.len().min(usize::from(len)));

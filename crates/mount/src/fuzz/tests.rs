@@ -19,7 +19,8 @@ fn the_server_answers_all_requests_of_the_fuzzer() {
     }
 }
 
-/// Returns whether the server has the kernel bypass its pages of new files that are opened with each of `flags`.
+/// Returns whether the server has the kernel bypass its pages of new files that are opened with
+/// each of `flags`.
 fn bypass_pages(cache: Cache, capabilities: InitFlags, flags: &[i32]) -> Vec<bool> {
     /// Offset of the flags for the kernel in a reply to a creation: after the entry and the handle.
     const FLAGS_AT: usize = 128 + 8;
@@ -40,8 +41,8 @@ fn bypass_pages(cache: Cache, capabilities: InitFlags, flags: &[i32]) -> Vec<boo
     bypassed
 }
 
-/// Before Linux 6.6 the kernel does not write back pages that are mapped and dirty before a request that bypasses them, so data of
-/// write(2) would be overwritten later.
+/// Before Linux 6.6 the kernel does not write back pages that are mapped and dirty before a request
+/// that bypasses them, so data of write(2) would be overwritten later.
 #[test]
 fn a_kernel_without_coherent_direct_files_uses_its_pages_for_all_files() {
     let all = InitFlags::from_bits_retain(u64::MAX);

@@ -58,8 +58,8 @@ impl LookupCounts {
         &self.shards[usize::try_from(ino % SHARDS as u64).unwrap_or(0)]
     }
 
-    /// Returns the inode that a request names, except for the root, which the kernel never forgets. The kernel forgets an inode only
-    /// after its last request is answered.
+    /// Returns the inode that a request names, except for the root, which the kernel never forgets.
+    /// The kernel forgets an inode only after its last request is answered.
     pub fn node(&self, volume: &Volume, ino: INodeNo) -> Outcome<InodeRef> {
         let generation = {
             let shard = self.shard(ino.0).lock();
@@ -112,7 +112,8 @@ impl LookupCounts {
         shard.entry(ino).or_insert(number).lookups += 1;
     }
 
-    /// Pins an inode that the kernel knows until the kernel forgets it, if the inode has no name left.
+    /// Pins an inode that the kernel knows until the kernel forgets it, if the inode has no name
+    /// left.
     pub fn pin_unlinked(&self, node: &InodeRef) {
         let ino = u64::from(node.ino().get());
         let mut shard = self.shard(ino).lock();

@@ -62,7 +62,8 @@ pub(crate) struct OpenFile {
     pub durability: Durability,
     /// The file through the volume's page cache, created at the first such use.
     buffered: OnceLock<File>,
-    /// The value of [`OpenFiles::capabilities_set`] when the inode was last seen without file capabilities.
+    /// The value of [`OpenFiles::capabilities_set`] when the inode was last seen without file
+    /// capabilities.
     without_capabilities: AtomicU64,
 }
 
@@ -88,9 +89,11 @@ impl OpenFile {
             Cache::Writeback => direct,
             Cache::Direct => true,
         };
-        // With `cache=direct` no page is ever dirty if direct requests are not coherent: such files cannot be mapped then.
+        // With `cache=direct` no page is ever dirty if direct requests are not coherent: such files
+        // cannot be mapped then.
         let is_coherent = direct_is_coherent || cache == Cache::Direct;
-        // The kernel writes back whole pages, so it would also overwrite the old data of an append-only file.
+        // The kernel writes back whole pages, so it would also overwrite the old data of an
+        // append-only file.
         let bypasses_kernel = append_only || needs_no_pages && is_coherent;
         // The kernel may write back through any handle, even a direct one.
         let keeps_times = cache == Cache::Writeback && receives_times && !append_only;
@@ -135,8 +138,9 @@ impl OpenFile {
         Ok(self.buffered.get_or_init(|| buffered))
     }
 
-    /// Like [`buffered`](Self::buffered), to act on behalf of a caller with `credentials`. Returns a new handle only if they
-    /// differ from the credentials of the process that opened the file, because dropping a handle may start write-back.
+    /// Like [`buffered`](Self::buffered), to act on behalf of a caller with `credentials`. Returns
+    /// a new handle only if they differ from the credentials of the process that opened the file,
+    /// because dropping a handle may start write-back.
     pub fn buffered_for(&self, credentials: Credentials) -> Outcome<Cow<'_, File>> {
         let buffered = self.buffered()?;
         Ok(match self.file.credentials() == credentials {

@@ -76,7 +76,8 @@ impl Kernel for OnceLock<Notifier> {
 pub struct Invalidation {
     /// Threads that block on pages.
     threads: WorkerPool,
-    /// Threads that block on directories. Requests that hold a directory wait for `threads`, never for these.
+    /// Threads that block on directories. Requests that hold a directory wait for `threads`, never
+    /// for these.
     name_threads: WorkerPool,
     kernel: Arc<dyn Kernel>,
     /// Direct reads and writes that wait for the kernel.
@@ -85,7 +86,8 @@ pub struct Invalidation {
     max_direct: usize,
 }
 
-/// Permission for a direct read or write to wait for the kernel. Dropping it makes room for another one.
+/// Permission for a direct read or write to wait for the kernel. Dropping it makes room for another
+/// one.
 #[derive(Debug)]
 pub struct WaitPermit(Arc<AtomicUsize>);
 
@@ -100,7 +102,8 @@ impl Invalidation {
         Self::with_limits(kernel, MAX_THREADS, usize::from(background_requests() / 2))
     }
 
-    /// Limits the threads that block on the kernel's pages, and the direct reads and writes that wait for it.
+    /// Limits the threads that block on the kernel's pages, and the direct reads and writes that
+    /// wait for it.
     pub fn with_limits(kernel: Arc<dyn Kernel>, max_threads: usize, max_direct: usize) -> Self {
         let threads = WorkerPool::new("parext4-kernel", max_threads);
         let name_threads = WorkerPool::new("parext4-names", max_threads);

@@ -17,8 +17,9 @@ use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 #[derive(Debug)]
 pub struct KernelPages {
     pub(crate) ino: INodeNo,
-    /// Number of requests that filled pages. A request is counted before it reads the data: if a direct write finds the
-    /// count unchanged after it has written, every later fill reads its data.
+    /// Number of requests that filled pages. A request is counted before it reads the data: if a
+    /// direct write finds the count unchanged after it has written, every later fill reads its
+    /// data.
     fills: AtomicU64,
     /// Value of `fills` before all pages were last dropped.
     dropped: AtomicU64,
@@ -139,7 +140,8 @@ impl KernelPages {
             || self.writeback && self.has_writer()
     }
 
-    /// Returns true if the kernel may have dirty pages, or has sent data of them in a write-back request that is not answered.
+    /// Returns true if the kernel may have dirty pages, or has sent data of them in a write-back
+    /// request that is not answered.
     pub fn may_be_dirty(&self) -> bool {
         self.has_writer() && (self.may_exist() || !self.write_back.is_idle())
     }
@@ -159,7 +161,8 @@ impl KernelPages {
         self.write_back.start()
     }
 
-    /// Runs `action`, which must not block, once all write-back requests that have arrived are answered.
+    /// Runs `action`, which must not block, once all write-back requests that have arrived are
+    /// answered.
     pub(crate) fn after_write_back(&self, action: impl FnOnce() + Send + 'static) {
         self.write_back.after_current(action);
     }

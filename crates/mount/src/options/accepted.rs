@@ -168,8 +168,8 @@ pub(super) fn accept(option: &str) -> Result<(), OptionError> {
     })
 }
 
-/// Returns the options of a list, separated by commas, that the mount accepts but does not act on, with the reason for each.
-/// Leaves out the options for other programs.
+/// Returns the options of a list, separated by commas, that the mount accepts but does not act on,
+/// with the reason for each. Leaves out the options for other programs.
 pub(super) fn without_effect(list: &str) -> impl Iterator<Item = (&str, &'static str)> {
     let ours = list.split(',').filter(|option| !is_of_other_program(option));
     ours.filter_map(|option| Some((option, reason(ACCEPTED, option)?)))

@@ -34,20 +34,22 @@ pub enum Atime {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cache {
-    /// The kernel's page cache serves reads. Each write(2) is a request to the server, which stores the data in the
-    /// volume's page cache, so write(2) returns `ENOSPC` and `EIO` as on the kernel's ext4.
+    /// The kernel's page cache serves reads. Each write(2) is a request to the server, which stores
+    /// the data in the volume's page cache, so write(2) returns `ENOSPC` and `EIO` as on the
+    /// kernel's ext4.
     #[default]
     Kernel,
     /// The kernel's page cache serves reads and stores writes; the kernel sends the data to the
     /// server later. Small writes are several times as fast, but write(2) succeeds on a full
     /// volume: fsync(2) or close(2) reports the loss.
     Writeback,
-    /// The volume's page cache serves reads and writes: each read(2) and write(2) is a request to the server, and
-    /// threads share a file by byte range.
+    /// The volume's page cache serves reads and writes: each read(2) and write(2) is a request to
+    /// the server, and threads share a file by byte range.
     Direct,
 }
 
-/// The options of a mount. [`add`](Self::add) parses lists of options; a method of each option's name sets that option.
+/// The options of a mount. [`add`](Self::add) parses lists of options; a method of each option's
+/// name sets that option.
 ///
 /// ```
 /// use parext4_mount::{Atime, MountOptions};
@@ -68,7 +70,8 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Offset of the volume in the image, in bytes.
     pub offset: u64,
-    /// Number of the partition of the image that holds the volume. Only the command line program uses it; other programs set `offset`.
+    /// Number of the partition of the image that holds the volume. Only the command line program
+    /// uses it; other programs set `offset`.
     pub partition: Option<NonZeroU32>,
     /// The condition under which reads update the time of last access.
     pub atime: Atime,
@@ -78,7 +81,8 @@ pub struct MountOptions {
     pub commit: Duration,
     /// The page cache that serves programs.
     pub cache: Cache,
-    /// Memory budget of inodes, directories and other metadata, in bytes. `None` derives it from the machine's memory.
+    /// Memory budget of inodes, directories and other metadata, in bytes. `None` derives it from
+    /// the machine's memory.
     pub metadata_cache: Option<usize>,
     /// Memory budget of the volume's own page cache, in bytes. `None` selects the engine's default.
     pub page_cache: Option<u64>,
@@ -142,7 +146,8 @@ pub struct MountOptions {
 }
 
 impl Default for MountOptions {
-    /// Returns the options of a mount without `-o`. Set-ID bits and device files of an image are not trusted.
+    /// Returns the options of a mount without `-o`. Set-ID bits and device files of an image are
+    /// not trusted.
     fn default() -> Self {
         Self {
             read_only: false,
@@ -202,14 +207,16 @@ impl MountOptions {
         self.allow_other || rustix::process::geteuid().is_root()
     }
 
-    /// Returns the page cache that serves programs. With `strictatime` each read is a request, as with `cache=direct`: a read
-    /// that the kernel's pages answer does not update the time of last access.
+    /// Returns the page cache that serves programs. With `strictatime` each read is a request, as
+    /// with `cache=direct`: a read that the kernel's pages answer does not update the time of last
+    /// access.
     pub(crate) fn effective_cache(&self) -> Cache {
         if self.atime == Atime::Strict { Cache::Direct } else { self.cache }
     }
 
-    /// Returns the options of a list, separated by commas, that a mount accepts but does not act on, with the reason for each.
-    /// Leaves out the options for mount(8), systemd and other programs.
+    /// Returns the options of a list, separated by commas, that a mount accepts but does not act
+    /// on, with the reason for each. Leaves out the options for mount(8), systemd and other
+    /// programs.
     pub fn without_effect(list: &str) -> impl Iterator<Item = (&str, &'static str)> {
         accepted::without_effect(list)
     }

@@ -13,7 +13,8 @@ impl MountOptions {
     /// Adds a list of options, separated by commas. Later options override earlier ones.
     ///
     /// # Errors
-    /// If an option is unknown or not supported, or its value is invalid. The error names the option.
+    /// If an option is unknown or not supported, or its value is invalid. The error names the
+    /// option.
     pub fn add(&mut self, list: &str) -> Result<(), OptionError> {
         list.split(',').filter(|option| !option.is_empty()).try_for_each(|option| self.add_one(option))
     }
@@ -132,7 +133,8 @@ impl MountOptions {
     }
 }
 
-/// Returns the path of a block device by its number, in the encoding of the kernel (`new_decode_dev`).
+/// Returns the path of a block device by its number, in the encoding of the kernel
+/// (`new_decode_dev`).
 fn device_path(number: u32) -> Option<PathBuf> {
     let (major, minor) = (number >> 8 & 0xfff, number & 0xff | number >> 12 & 0xf_ff00);
     let facts = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/uevent")).ok()?;

@@ -29,7 +29,8 @@ pub(crate) const CAP_LINUX_IMMUTABLE: u32 = 9;
 /// `CAP_SYS_ADMIN`: permits administering file systems.
 pub(crate) const CAP_SYS_ADMIN: u32 = 21;
 
-/// The id that the kernel reports for users and groups that the server's user namespace does not map.
+/// The id that the kernel reports for users and groups that the server's user namespace does not
+/// map.
 const OVERFLOW: u32 = 65534;
 
 /// The user and the group of a request that carries none (`FUSE_INVALID_UIDGID`).
@@ -82,8 +83,8 @@ impl Caller {
         self.proc_status().is_some_and(|status| status.capabilities & 1 << capability != 0)
     }
 
-    /// Returns true if the caller is a member of the group `gid` of an inode. If the request carries no group, returns
-    /// false, as [`owns`](Self::owns) does.
+    /// Returns true if the caller is a member of the group `gid` of an inode. If the request
+    /// carries no group, returns false, as [`owns`](Self::owns) does.
     pub fn is_in_group(self, gid: u32) -> bool {
         if self.gid == NONE {
             return false;
@@ -93,8 +94,8 @@ impl Caller {
         self.gid == gid || is_supplementary()
     }
 
-    /// Returns true if the caller may administer the mounted volume: with `CAP_SYS_ADMIN`, or as the unprivileged user
-    /// that the server runs as.
+    /// Returns true if the caller may administer the mounted volume: with `CAP_SYS_ADMIN`, or as
+    /// the unprivileged user that the server runs as.
     pub fn administers(self) -> bool {
         let server = geteuid();
         !server.is_root() && self.user() == Some(server.as_raw()) || self.has(CAP_SYS_ADMIN)
@@ -198,7 +199,8 @@ mod tests {
         assert_eq!(caller.has(CAP_SYS_ADMIN), capabilities & 1 << CAP_SYS_ADMIN != 0);
         assert!(!caller.owns(uid) && !caller.owns(NONE) && !caller.is_in_group(gid));
         assert!(caller.new_owner().is_err());
-        // No thread, one that `/proc` does not show, and a kernel thread (kthreadd) if process 2 is that.
+        // No thread, one that `/proc` does not show, and a kernel thread (kthreadd) if process 2 is
+        // that.
         for unknown in [without_ids(0), without_ids(u32::MAX)].into_iter().chain(kthreadd().map(without_ids))
         {
             assert!(!unknown.is_root() && !unknown.has(CAP_SYS_ADMIN) && !unknown.administers());

@@ -1,4 +1,5 @@
-//! The engine's values in the terms of the FUSE protocol: attributes, error numbers, and the sender of a request.
+//! The engine's values in the terms of the FUSE protocol: attributes, error numbers, and the sender
+//! of a request.
 
 pub(crate) mod attr;
 mod caller;

@@ -27,8 +27,8 @@ pub(crate) const SYNC_ATTRIBUTE: &str = "user.parext4.sync";
 /// Returns the destination of a server's log, and the last lines of the log.
 pub type RecentLog = fn() -> (String, Vec<String>);
 
-/// The report of a mount. Counters start at 0 when the volume is mounted. They are read one after another, not at one
-/// moment.
+/// The report of a mount. Counters start at 0 when the volume is mounted. They are read one after
+/// another, not at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Report {
@@ -40,7 +40,8 @@ pub struct Report {
     pub requests: Requests,
     /// Operations on the data of files.
     pub operations: Operations,
-    /// The volume's own page cache. Except with `cache=direct`, the kernel's page cache serves most reads instead.
+    /// The volume's own page cache. Except with `cache=direct`, the kernel's page cache serves most
+    /// reads instead.
     pub cache: CacheFacts,
     /// Inodes, directories and other metadata in memory.
     pub metadata: MetadataFacts,
@@ -52,10 +53,11 @@ pub struct Report {
     /// The data that the kernel has sent to be written back, and that the server has refused.
     #[serde(default)]
     pub refused: RefusedWriteBack,
-    /// Descriptions of the requests that have been in flight for more than a minute, with what each waits for.
+    /// Descriptions of the requests that have been in flight for more than a minute, with what each
+    /// waits for.
     pub slow_requests: Vec<String>,
-    /// Descriptions of why operations waited for each other, in order of the total time. Empty without the option
-    /// `explain`.
+    /// Descriptions of why operations waited for each other, in order of the total time. Empty
+    /// without the option `explain`.
     pub waits: Vec<String>,
     /// The last lines of the server's log; none for a caller that does not administer the mount.
     #[serde(default)]
@@ -183,7 +185,8 @@ pub struct Operations {
     pub conversions_merged: u64,
     /// Blocks that were converted.
     pub blocks_converted: u64,
-    /// Number of times that blocks were zeroed because the extent map had no space for a conversion.
+    /// Number of times that blocks were zeroed because the extent map had no space for a
+    /// conversion.
     pub zero_outs: u64,
 }
 

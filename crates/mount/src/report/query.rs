@@ -53,7 +53,8 @@ pub enum ReportError {
     },
 }
 
-/// Returns the report of the volume that is mounted on `dir`. Opens no file, so it does not keep the volume mounted.
+/// Returns the report of the volume that is mounted on `dir`. Opens no file, so it does not keep
+/// the volume mounted.
 ///
 /// # Errors
 /// See [`ReportError`].
@@ -87,7 +88,8 @@ fn ask(dir: &Path, attribute: &str) -> Result<Report, ReportError> {
     }
 }
 
-/// Returns the directory on which the volume that contains `path` is mounted, if parext4 has mounted it.
+/// Returns the directory on which the volume that contains `path` is mounted, if parext4 has
+/// mounted it.
 fn mount_of(path: &Path) -> Option<PathBuf> {
     let path = path.canonicalize().ok()?;
     let mounts = std::fs::read("/proc/self/mountinfo").ok()?;

@@ -25,8 +25,9 @@ pub(crate) struct NewAttributes {
 }
 
 impl NewAttributes {
-    /// Returns true for a utimensat(2) without times, which sets the current time. With `cache=writeback` the kernel sends
-    /// the times that it has set itself: if it has set all to the current time, they are equal.
+    /// Returns true for a utimensat(2) without times, which sets the current time. With
+    /// `cache=writeback` the kernel sends the times that it has set itself: if it has set all to
+    /// the current time, they are equal.
     fn sets_times_to_now(&self) -> bool {
         let Self { mode, uid, gid, size, atime, mtime, ctime } = *self;
         let sets_now = match (mtime, ctime) {
@@ -43,7 +44,8 @@ impl NewAttributes {
         self.uid.is_some() || self.gid.is_some()
     }
 
-    /// Returns true if the request sets only the time of change: a chown(2) to no owner and no group.
+    /// Returns true if the request sets only the time of change: a chown(2) to no owner and no
+    /// group.
     fn is_empty(&self) -> bool {
         let Self { mode, uid, gid, size, atime, mtime, ctime: _ } = self;
         mode.is_none()
@@ -140,7 +142,8 @@ impl Server {
         Ok(node.set_attributes(&SetAttributes::new().ctime(ctime.map(timestamp)))?)
     }
 
-    /// Updates the time of last access after a read, if the options require it. An error does not fail the read.
+    /// Updates the time of last access after a read, if the options require it. An error does not
+    /// fail the read.
     pub fn update_atime(&self, node: &InodeRef) {
         if self.updates_atime(node)
             && let Err(error) = node.touch_accessed()

@@ -32,7 +32,8 @@ impl Server {
         }
     }
 
-    /// Like [`read_dir`](Self::read_dir), with the attributes of each inode that can be read. Counts a look-up of each.
+    /// Like [`read_dir`](Self::read_dir), with the attributes of each inode that can be read.
+    /// Counts a look-up of each.
     pub fn read_dir_plus(&self, ino: INodeNo, offset: u64, mut reply: ReplyDirectoryPlus) {
         let add = |listed: Listed<'_>| self.add_with_entry(listed, &mut reply);
         match self.handle_corruption(self.list(ino, offset, add)) {
@@ -41,8 +42,8 @@ impl Server {
         }
     }
 
-    /// Calls `add` with each entry after `offset`, until it returns true because the reply is full. Each entry that is added has a larger
-    /// cookie than the request, so a listing ends.
+    /// Calls `add` with each entry after `offset`, until it returns true because the reply is full.
+    /// Each entry that is added has a larger cookie than the request, so a listing ends.
     fn list(
         &self,
         ino: INodeNo,

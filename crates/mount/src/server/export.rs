@@ -1,8 +1,10 @@
-//! Looks up inodes by number, and their parents, for open_by_handle_at(2) and NFS exports (`FUSE_EXPORT_SUPPORT`).
+//! Looks up inodes by number, and their parents, for open_by_handle_at(2) and NFS exports
+//! (`FUSE_EXPORT_SUPPORT`).
 //!
-//! The kernel makes the handle: the number under which it was told of the inode, and the generation. For an inode that it
-//! has forgotten, it looks up `.` under that number, compares the generation in the reply, and fails with `ESTALE` if they
-//! differ. To find the path of a directory it looks up `..`. A privileged process can make up a handle with any number.
+//! The kernel makes the handle: the number under which it was told of the inode, and the
+//! generation. For an inode that it has forgotten, it looks up `.` under that number, compares the
+//! generation in the reply, and fails with `ESTALE` if they differ. To find the path of a directory
+//! it looks up `..`. A privileged process can make up a handle with any number.
 
 use fuser::INodeNo;
 use parext4::{FileType, InodeNo, InodeRef};

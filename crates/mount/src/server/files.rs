@@ -85,8 +85,8 @@ impl Server {
         Ok(self.new_open_file(direct, Arc::clone(&file.pages), file.flags))
     }
 
-    /// Makes a file's data durable, and all attributes unless `data_only`. `losses` is the number of failed write-back requests when
-    /// the request arrived.
+    /// Makes a file's data durable, and all attributes unless `data_only`. `losses` is the number
+    /// of failed write-back requests when the request arrived.
     pub fn sync_file(&self, handle: FileHandle, data_only: bool, losses: u64) -> Outcome<()> {
         self.check_not_shut_down()?;
         let open = self.open_file(handle)?;
@@ -101,11 +101,12 @@ impl Server {
         Ok(())
     }
 
-    /// Makes a directory durable. For the root, makes the whole volume durable, because the server gets no request for
-    /// syncfs(2).
+    /// Makes a directory durable. For the root, makes the whole volume durable, because the server
+    /// gets no request for syncfs(2).
     ///
     /// # Errors
-    /// For the root, also an error of write-back that has lost data of an open file, see [`KernelPages::lost`].
+    /// For the root, also an error of write-back that has lost data of an open file, see
+    /// [`KernelPages::lost`].
     pub fn sync_dir(&self, ino: INodeNo) -> Outcome<()> {
         self.check_not_shut_down()?;
         if ino != INodeNo::ROOT {

@@ -162,7 +162,8 @@ fn xflags(flags: InodeFlags) -> u32 {
     XFLAGS.iter().filter(|(_, flag)| flags.contains(*flag)).map(|(xflag, _)| xflag).sum()
 }
 
-/// Returns `old` with the flags that `struct fsxattr` can express replaced by the flags in `argument`, and the project.
+/// Returns `old` with the flags that `struct fsxattr` can express replaced by the flags in
+/// `argument`, and the project.
 ///
 /// # Errors
 /// If another field of the structure is set.

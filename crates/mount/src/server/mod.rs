@@ -190,14 +190,15 @@ impl Server {
         entry
     }
 
-    /// Returns the attributes of an inode for a reply by which the kernel learns of it, and counts the look-up.
+    /// Returns the attributes of an inode for a reply by which the kernel learns of it, and counts
+    /// the look-up.
     fn entry_of_lookup(&self, node: &InodeRef) -> Entry {
         self.lookup_counts.count_lookup(node);
         self.entry(node)
     }
 
-    /// Returns the owner and the group that an inode shows and is created with: the arguments, unless the options `uid` and
-    /// `gid` replace them.
+    /// Returns the owner and the group that an inode shows and is created with: the arguments,
+    /// unless the options `uid` and `gid` replace them.
     fn owner(&self, uid: u32, gid: u32) -> (u32, u32) {
         (self.options.uid.unwrap_or(uid), self.options.gid.unwrap_or(gid))
     }
@@ -224,8 +225,8 @@ impl Server {
         }
     }
 
-    /// Records corruption that a request has found, and stops the volume for changes if the options say so. Returns the
-    /// outcome of the request.
+    /// Records corruption that a request has found, and stops the volume for changes if the options
+    /// say so. Returns the outcome of the request.
     pub fn handle_corruption<T>(&self, outcome: Outcome<T>) -> Outcome<T> {
         if let Some(error) = outcome.as_ref().err().and_then(Failure::corruption)
             && let Ok(volume) = self.volume()
@@ -254,7 +255,8 @@ impl Server {
         space
     }
 
-    /// Makes a change of an inode durable if the mount or the inode demands it (`sync`, `dirsync`, chattr(1) `+S` and `+D`).
+    /// Makes a change of an inode durable if the mount or the inode demands it (`sync`, `dirsync`,
+    /// chattr(1) `+S` and `+D`).
     fn after_change(&self, node: &InodeRef) -> Outcome<()> {
         let of_dirs = self.options.dirsync || node.flags().contains(InodeFlags::DIRSYNC);
         if self.syncs_changes(node) || of_dirs && node.file_type() == FileType::Directory {

@@ -37,7 +37,8 @@ pub(super) fn has_spellings(dir: &InodeRef) -> bool {
 }
 
 impl Server {
-    /// Returns the attributes of an inode for a reply by which the kernel learns of its name in a directory, and counts the look-up.
+    /// Returns the attributes of an inode for a reply by which the kernel learns of its name in a
+    /// directory, and counts the look-up.
     pub(super) fn entry_in(&self, dir: &InodeRef, node: &InodeRef) -> Entry {
         Entry { keeps_name: !has_spellings(dir), ..self.entry_of_lookup(node) }
     }
@@ -66,8 +67,9 @@ impl Server {
         let (uid, gid) = new.caller.new_owner()?;
         let gid = if self.group_of_directory { dir.metadata().gid } else { gid };
         let (uid, gid) = self.owner(uid, gid);
-        // In a set-group-ID directory the volume stores the directory's group. With `idmap` the caller's groups are not known, and the
-        // kernel has checked them already, against the group that the directory shows.
+        // In a set-group-ID directory the volume stores the directory's group. With `idmap` the
+        // caller's groups are not known, and the kernel has checked them already, against the group
+        // that the directory shows.
         let Metadata { permissions, gid: dir_gid, .. } = dir.metadata();
         let is_checked = self.options.idmap && self.options.gid.is_none();
         let stored_gid = if permissions & S_ISGID != 0 && !is_checked { dir_gid } else { gid };
@@ -150,8 +152,9 @@ impl Server {
         Ok(target.into_os_string().into_vec())
     }
 
-    /// Calls `remove`, which may remove the name of an inode, and pins the inode for as long as the kernel knows it. The
-    /// kernel serializes the changes of one directory, so the name stands for the same inode until `remove` returns.
+    /// Calls `remove`, which may remove the name of an inode, and pins the inode for as long as the
+    /// kernel knows it. The kernel serializes the changes of one directory, so the name stands for
+    /// the same inode until `remove` returns.
     fn remove_name(
         &self,
         dir: &InodeRef,
@@ -250,7 +253,8 @@ mod tests {
         format!("file{nth}").into_bytes()
     }
 
-    /// Returns a server that keeps little metadata in memory, and its device. The volume has files with the names `name(0)` and so on.
+    /// Returns a server that keeps little metadata in memory, and its device. The volume has files
+    /// with the names `name(0)` and so on.
     fn server() -> (Server, Arc<FaultDevice>) {
         let memory = Arc::new(Shape::new(8, 1024, true).make());
         let volume = Volume::open_device(Arc::clone(&memory) as _, &VolumeOptions::new()).unwrap();

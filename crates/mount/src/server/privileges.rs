@@ -20,9 +20,10 @@ pub(super) const S_ISGID: u16 = 0o2000;
 const S_IXGRP: u16 = 0o0010;
 
 impl Server {
-    /// Returns the set-ID bits that a new file with this owner and group loses: its creator could act as another user or group by these
-    /// bits. The stored ids can differ from the creator's with `uid`, `gid` and `grpid`, and in a set-group-ID directory. Linux checks
-    /// only the last case, and only from 6.0 on.
+    /// Returns the set-ID bits that a new file with this owner and group loses: its creator could
+    /// act as another user or group by these bits. The stored ids can differ from the creator's
+    /// with `uid`, `gid` and `grpid`, and in a set-group-ID directory. Linux checks only the last
+    /// case, and only from 6.0 on.
     pub fn set_ids_lost_by_creation(&self, permissions: u16, (uid, gid): (u32, u32), caller: Caller) -> u16 {
         if permissions & (S_ISUID | S_ISGID) == 0 || caller.has(CAP_FSETID) {
             return 0;
@@ -90,8 +91,8 @@ impl Server {
         Ok(())
     }
 
-    /// Clears the set-group-ID bit of an inode whose owner or access control list changes, unless the caller may keep it.
-    /// The volume itself clears set-user-ID with every change of the owner.
+    /// Clears the set-group-ID bit of an inode whose owner or access control list changes, unless
+    /// the caller may keep it. The volume itself clears set-user-ID with every change of the owner.
     pub fn drop_set_group_id(&self, node: &InodeRef, caller: Caller) -> Outcome<()> {
         if has_set_ids(node) && !self.is_in_group_of(node, caller) && !caller.has(CAP_FSETID) {
             node.clear_set_ids(|_| S_ISGID)?;

@@ -119,7 +119,8 @@ impl LostFile {
     }
 }
 
-/// Searches all directories for names of the files. Leaves out files that are not found within the limits.
+/// Searches all directories for names of the files. Leaves out files that are not found within the
+/// limits.
 fn find_paths(volume: &Volume, files: &HashSet<InodeNo>) -> BTreeMap<InodeNo, Vec<u8>> {
     let mut found = BTreeMap::new();
     let Ok(root) = volume.root() else { return found };

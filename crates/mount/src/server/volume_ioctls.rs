@@ -25,7 +25,8 @@ const EXT4_IOC_CHECKPOINT: u32 = 0x4004_662b;
 /// programs use, have the same number.
 pub(crate) const EXT4_IOC_SHUTDOWN: u32 = 0x8004_587d;
 
-/// `EXT4_IOC_CHECKPOINT_FLAG_*`: discard the journal's blocks, overwrite them with zeros, only check the arguments.
+/// `EXT4_IOC_CHECKPOINT_FLAG_*`: discard the journal's blocks, overwrite them with zeros, only
+/// check the arguments.
 const DISCARD: u32 = 1;
 const ZEROOUT: u32 = 2;
 const DRY_RUN: u32 = 4;

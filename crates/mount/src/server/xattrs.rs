@@ -1,4 +1,5 @@
-//! Extended attributes: the volume's own, and the server's report, which is an attribute of the root directory.
+//! Extended attributes: the volume's own, and the server's report, which is an attribute of the
+//! root directory.
 
 use std::cell::LazyCell;
 
@@ -124,7 +125,8 @@ mod tests {
     use super::*;
     use crate::options::MountOptions;
 
-    /// A device that can fail all reads as Linux fails a direct read of a sector that a disk cannot read.
+    /// A device that can fail all reads as Linux fails a direct read of a sector that a disk cannot
+    /// read.
     #[derive(Debug)]
     struct UnreadableDevice {
         inner: MemDevice,

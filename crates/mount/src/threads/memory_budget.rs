@@ -43,8 +43,8 @@ impl MemoryBudget {
         Self { limit, reserved: Mutex::new(0), freed: Condvar::new() }
     }
 
-    /// Reserves memory, and blocks until less than the limit is reserved. The last reservation may exceed the limit, so no request is
-    /// too large.
+    /// Reserves memory, and blocks until less than the limit is reserved. The last reservation may
+    /// exceed the limit, so no request is too large.
     pub fn reserve(self: &Arc<Self>, bytes: usize) -> Reservation {
         let mut reserved = self.reserved.lock();
         while *reserved >= self.limit {

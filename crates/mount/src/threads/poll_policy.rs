@@ -26,7 +26,8 @@ const IDLE_PENALTY: i32 = 7;
 /// Pending score from which on all threads read requests.
 const SATURATED_SCORE: i32 = 32;
 
-/// Two scores of the recent load. Threads update them without a lock and may lose updates: both are estimates.
+/// Two scores of the recent load. Threads update them without a lock and may lose updates: both are
+/// estimates.
 #[derive(Debug)]
 pub(crate) struct PollPolicy {
     start: Instant,

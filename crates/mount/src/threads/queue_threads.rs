@@ -65,7 +65,8 @@ impl Drop for InFlight {
 }
 
 impl QueueThreads {
-    /// Starts a thread for each processor, up to [`MAX_THREADS`]. They release the buffers of requests to `buffers`.
+    /// Starts a thread for each processor, up to [`MAX_THREADS`]. They release the buffers of
+    /// requests to `buffers`.
     pub fn start(volume: &Volume, buffers: &Arc<SharedBuffers>) -> std::io::Result<Self> {
         let queues = Self { threads: ArcSwap::default(), buffers: Arc::clone(buffers) };
         queues.restart(volume)?;
@@ -91,8 +92,8 @@ impl QueueThreads {
         usable(&self.threads.load()).next().is_some()
     }
 
-    /// Starts a read or write. Its thread calls `on_done` with the result; `on_done` must not block. If
-    /// the queue fails, the result is `EIO`.
+    /// Starts a read or write. Its thread calls `on_done` with the result; `on_done` must not
+    /// block. If the queue fails, the result is `EIO`.
     pub fn submit(
         &self,
         file: DirectFile,
@@ -125,7 +126,8 @@ fn usable(threads: &[QueueThread]) -> impl Iterator<Item = &QueueThread> {
     threads.iter().filter(|thread| !thread.has_failed.load(Ordering::Relaxed))
 }
 
-/// Picks the thread for the next request: the first that is not busy, else the one with the fewest requests.
+/// Picks the thread for the next request: the first that is not busy, else the one with the fewest
+/// requests.
 fn pick(threads: &[QueueThread]) -> Option<&QueueThread> {
     let with_room = usable(threads).find(|thread| thread.in_flight() < BUSY);
     with_room.or_else(|| usable(threads).min_by_key(|thread| thread.in_flight()))
@@ -159,8 +161,9 @@ impl Drop for QueueThread {
     }
 }
 
-/// Submits jobs and completes them, until the sender of jobs is dropped and all are done. If the queue fails, sets
-/// `has_failed`, and fails its requests and the jobs that were submitted before other threads saw the flag.
+/// Submits jobs and completes them, until the sender of jobs is dropped and all are done. If the
+/// queue fails, sets `has_failed`, and fails its requests and the jobs that were submitted before
+/// other threads saw the flag.
 fn run(mut queue: IoQueue, jobs: &Receiver<Job>, buffers: &SharedBuffers, has_failed: &AtomicBool) {
     let mut in_flight: Slab<OnDone> = Slab::new();
     let mut completions: Vec<Completion> = Vec::new();

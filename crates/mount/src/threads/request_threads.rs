@@ -39,7 +39,8 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 /// Interval at which the monitor checks that a thread reads requests. It bounds the wait of a
 /// request while all readers execute long requests that were expected to be short.
 const MONITOR_INTERVAL: Duration = Duration::from_millis(1);
-/// Interval at which the other parked threads check. No thread is notified when the kernel ends the connection.
+/// Interval at which the other parked threads check. No thread is notified when the kernel ends the
+/// connection.
 const PARK_TIMEOUT: Duration = Duration::from_millis(20);
 /// Time for which a reader polls for the next request. To poll costs less than to block and be
 /// woken.
@@ -128,8 +129,8 @@ impl RequestThreads {
         RequestScope { threads: self, received: Instant::now(), handed_off: false }
     }
 
-    /// Permits the calling thread, which has read a request, to execute it. Returns `None` if no thread would be left to
-    /// read requests.
+    /// Permits the calling thread, which has read a request, to execute it. Returns `None` if no
+    /// thread would be left to read requests.
     pub fn try_execute(&self, latency: Latency) -> Option<Executing<'_>> {
         let may_execute = self.stop_reading(1)
             || latency == Latency::Short && self.stop_reading_monitored()
@@ -138,15 +139,16 @@ impl RequestThreads {
         may_execute.then(|| Executing(self))
     }
 
-    /// Removes the calling thread from the readers. Returns false if fewer than `min_left` would be left.
+    /// Removes the calling thread from the readers. Returns false if fewer than `min_left` would be
+    /// left.
     fn stop_reading(&self, min_left: usize) -> bool {
         // Relaxed, because the count publishes no other data.
         let less = |readers: usize| readers.checked_sub(1).filter(|&left| left >= min_left);
         self.readers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }
 
-    /// Removes the calling thread from the readers if the monitor watches it. Returns false if there is no monitor, or
-    /// requests do not follow each other closely.
+    /// Removes the calling thread from the readers if the monitor watches it. Returns false if
+    /// there is no monitor, or requests do not follow each other closely.
     fn stop_reading_monitored(&self) -> bool {
         if !self.poll_policy.should_poll() {
             return false;
@@ -156,7 +158,8 @@ impl RequestThreads {
         parked.has_monitor && self.stop_reading(0)
     }
 
-    /// Wakes a parked thread to read requests in place of the calling thread. Returns false if no thread is parked.
+    /// Wakes a parked thread to read requests in place of the calling thread. Returns false if no
+    /// thread is parked.
     fn wake_replacement(&self) -> bool {
         self.parked.lock().wake_one(&self.wake)
     }
@@ -188,8 +191,8 @@ impl RequestThreads {
         }
     }
 
-    /// Returns true if a request can be read now. Also returns true if polling fails, as after the end of the connection:
-    /// the read that follows reports why.
+    /// Returns true if a request can be read now. Also returns true if polling fails, as after the
+    /// end of the connection: the read that follows reports why.
     fn is_request_pending(&self) -> bool {
         let poll_one = |device| poll(&mut [PollFd::new(device, PollFlags::IN)], Some(&Timespec::default()));
         self.device.get().is_some_and(|device| poll_one(device) != Ok(0))
@@ -207,8 +210,8 @@ impl RequestThreads {
         false
     }
 
-    /// Parks the calling thread until it is woken or no thread reads requests any more. Returns false, without blocking, if
-    /// fewer than `min_readers` would be left.
+    /// Parks the calling thread until it is woken or no thread reads requests any more. Returns
+    /// false, without blocking, if fewer than `min_readers` would be left.
     fn park(&self) -> bool {
         let mut parked = self.parked.lock();
         if !self.stop_reading(self.min_readers) {
@@ -305,7 +308,8 @@ impl RequestThreads {
         Self { park_timeout: Duration::from_secs(3600), ..Self::new(threads) }
     }
 
-    /// Records 100 short requests without gaps. The policy is then to poll, also after up to five late requests.
+    /// Records 100 short requests without gaps. The policy is then to poll, also after up to five
+    /// late requests.
     pub fn make_busy(&self) {
         for _ in 0..100 {
             let now = Instant::now();
@@ -329,7 +333,8 @@ mod tests {
         threads.readers.load(Ordering::Relaxed)
     }
 
-    /// Returns the state of two threads, of which one parks, on a machine with any number of processors.
+    /// Returns the state of two threads, of which one parks, on a machine with any number of
+    /// processors.
     fn two_threads() -> RequestThreads {
         RequestThreads { min_readers: 1, ..RequestThreads::parking_for_long(2) }
     }
@@ -354,7 +359,8 @@ mod tests {
             while readers(&threads) == 2 {
                 std::thread::yield_now();
             }
-            // The last reader does not park, but may execute: it wakes the parked thread to read in its place.
+            // The last reader does not park, but may execute: it wakes the parked thread to read in
+            // its place.
             assert!(!threads.park());
             assert!(threads.try_execute(Latency::Long).is_some());
             assert!(parked.join().unwrap());
@@ -401,7 +407,8 @@ mod tests {
         for (number, reply) in requests {
             let _request = threads.begin_request();
             threads.make_busy();
-            // Without the permission this thread stands for the worker that would execute the request.
+            // Without the permission this thread stands for the worker that would execute the
+            // request.
             let latency = if number % 64 == 1 { Latency::Long } else { Latency::Short };
             let _executing = threads.try_execute(latency);
             if number % 512 == 0 {

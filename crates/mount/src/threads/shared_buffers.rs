@@ -18,8 +18,9 @@ use crate::sync::Mutex;
 /// Largest buffer that is allocated and freed each time, in bytes, because that costs less than a
 /// lock.
 const SMALL: usize = 32 << 10;
-/// Sizes of larger buffers, in bytes. The last one is one segment of a device request, and a huge page where the system provides
-/// them: direct reads of 256 KiB into smaller pages were a third slower. No request is larger.
+/// Sizes of larger buffers, in bytes. The last one is one segment of a device request, and a huge
+/// page where the system provides them: direct reads of 256 KiB into smaller pages were a third
+/// slower. No request is larger.
 const SIZES: [usize; 4] = [64 << 10, 128 << 10, 192 << 10, 2 << 20];
 /// Limit of the unused buffers of each size, in bytes.
 const MAX_UNUSED_BYTES: usize = 32 << 20;
@@ -31,7 +32,8 @@ const MAX_UNUSED: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct SharedBuffers([Mutex<Vec<AlignedBuf>>; SIZES.len()]);
 
-/// A buffer of a request that a worker executes. Dropping it releases the buffer, and the memory that is reserved for it.
+/// A buffer of a request that a worker executes. Dropping it releases the buffer, and the memory
+/// that is reserved for it.
 pub(crate) struct SharedBuf {
     buf: AlignedBuf,
     len: usize,

@@ -16,8 +16,8 @@ const KEPT: usize = 8;
 /// replacing thread checks for each thread whether it reads the map.
 const IDLE_TIME: Duration = Duration::from_secs(10);
 
-/// A thread pool that starts a thread when all its threads are busy, up to a limit, and ends threads that have had no job for
-/// [`IDLE_TIME`].
+/// A thread pool that starts a thread when all its threads are busy, up to a limit, and ends
+/// threads that have had no job for [`IDLE_TIME`].
 #[derive(Debug)]
 pub(crate) struct WorkerPool {
     name: &'static str,
@@ -81,7 +81,8 @@ impl WorkerPool {
         self.shared.wake.notify_one();
     }
 
-    /// Starts a thread, which blocks until the caller releases the state. Returns false if the system refuses it.
+    /// Starts a thread, which blocks until the caller releases the state. Returns false if the
+    /// system refuses it.
     fn start_thread(&self) -> bool {
         let (shared, idle_time) = (Arc::clone(&self.shared), self.idle_time);
         let started = Builder::new().name(self.name.into()).spawn(move || shared.run(idle_time));

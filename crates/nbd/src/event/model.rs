@@ -1,4 +1,5 @@
-//! Events and a socket for the model checker. No time passes: a wait that nothing ends is a deadlock.
+//! Events and a socket for the model checker. No time passes: a wait that nothing ends is a
+//! deadlock.
 
 use std::collections::VecDeque;
 use std::io;

@@ -48,7 +48,8 @@ impl WriteGuard for Owner {
     }
 }
 
-/// Opens the export with a guard that permits writes, after bytes were written where the guard reads.
+/// Opens the export with a guard that permits writes, after bytes were written where the guard
+/// reads.
 fn guarded() -> (FakeServer, Arc<dyn Device>, Arc<Owner>) {
     let server = FakeServer::start(SIZE, Offer::default());
     let device = open_with(&server.url("&connections=2"), &DeviceOptions::new().offset(BASE)).unwrap();

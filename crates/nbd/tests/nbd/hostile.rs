@@ -27,8 +27,8 @@ fn hole(flags: u16, cookie: u64, offset: u64, len: u32) -> Vec<u8> {
     chunk(flags, 2, cookie, 12, &[&offset.to_be_bytes()[..], &len.to_be_bytes()].concat())
 }
 
-/// Reads 4096 bytes at 8192 from a server whose first answer is `bytes` of the request's cookie. The read must succeed
-/// in the second run.
+/// Reads 4096 bytes at 8192 from a server whose first answer is `bytes` of the request's cookie.
+/// The read must succeed in the second run.
 fn survives(structured: bool, name: &str, bytes: impl Fn(u64) -> Vec<u8> + Send + 'static) {
     let (server, device) = served_with(Offer { structured, ..Offer::default() }, "");
     write(&*device, 8192, 7, 4096).unwrap();
@@ -96,8 +96,8 @@ fn an_answer_twice_does_not_reach_a_later_request() {
         }
         Reply::Answer
     });
-    // The first write was answered and not performed, so it is lost unless the client sends it again: after the second
-    // answer the connection counts as lost.
+    // The first write was answered and not performed, so it is lost unless the client sends it
+    // again: after the second answer the connection counts as lost.
     write(&*device, 0, 1, 512).unwrap();
     write(&*device, 512, 2, 512).unwrap();
     assert_eq!(read(&*device, 0, 1024).unwrap(), [vec![1; 512], vec![2; 512]].concat());
@@ -156,7 +156,8 @@ fn an_error_among_chunks_fails_the_read() {
 fn an_answer_before_the_request_is_sent_is_refused() {
     let (server, device) = served("&connections=1");
     let mut queue = open_queue(&device, 64);
-    // The server answers requests that it has not read: cookies are counted from zero, so they can be guessed.
+    // The server answers requests that it has not read: cookies are counted from zero, so they can
+    // be guessed.
     let mut is_first = true;
     server.rule(move |seen| {
         if std::mem::take(&mut is_first) {

@@ -76,7 +76,8 @@ fn connections_are_coherent_or_one() {
     for (flags, connections) in [(flags::HAS_FLAGS | flags::CAN_MULTI_CONN, 3), (flags::HAS_FLAGS, 1)] {
         let (server, device) = served_with(Offer { flags, ..Offer::default() }, "&connections=3");
         let (mut used, mut queues) = (BTreeSet::new(), Vec::new());
-        // The queues of other tests take connections from the same counter, so six may miss one of three.
+        // The queues of other tests take connections from the same counter, so six may miss one of
+        // three.
         while queues.len() < 6 || used.len() < connections && queues.len() < 100 {
             let mut queue = open_queue(&device, 1);
             queue.submit(read_request(1, 0, 512));

@@ -35,7 +35,8 @@ fn a_restarted_server_gets_answered_writes_that_no_flush_covers() {
     server.disk(|disk| assert_eq!(disk.durable()[8192..12288], vec![3; 4096]));
 }
 
-/// Without flushes while the retained writes are sent, each connection would be lost before all of them are.
+/// Without flushes while the retained writes are sent, each connection would be lost before all of
+/// them are.
 #[test]
 fn connections_that_are_lost_early_make_progress() {
     const LEN: usize = 1 << 20;
@@ -65,7 +66,8 @@ fn retained_writes_precede_all_other_requests() {
         write(&*device, u64::from(nth) * 4096, nth + 1, 4096).unwrap();
     }
     server.take_log();
-    // Answers of the new run come late, so that a request that did not wait for them would be seen between.
+    // Answers of the new run come late, so that a request that did not wait for them would be seen
+    // between.
     let mut first = true;
     server.rule(move |seen| {
         if seen.run == 0 && seen.kind == Kind::Write && std::mem::take(&mut first) {

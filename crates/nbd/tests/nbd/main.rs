@@ -1,4 +1,5 @@
-//! The client against real servers, and against a server in this process that answers as a test wants.
+//! The client against real servers, and against a server in this process that answers as a test
+//! wants.
 
 mod flush;
 mod guard;
@@ -69,7 +70,8 @@ fn finish(queue: &mut dyn Queue) -> Vec<Done> {
     done
 }
 
-/// Servers whose clients take different paths: several chunks, simple replies, one connection, requests in pieces, no flush.
+/// Servers whose clients take different paths: several chunks, simple replies, one connection,
+/// requests in pieces, no flush.
 fn offers() -> [Offer; 5] {
     let all = Offer::default();
     [

@@ -8,7 +8,8 @@ use std::os::unix::net::UnixListener;
 use std::time::Instant;
 use testkit::nbd::flags;
 
-/// Opens the export of a server that sends `answer` to each client and then closes or, with `stays`, waits.
+/// Opens the export of a server that sends `answer` to each client and then closes or, with
+/// `stays`, waits.
 fn open_scripted(answer: &[u8], stays: bool) -> io::Error {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");

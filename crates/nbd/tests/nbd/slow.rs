@@ -24,7 +24,8 @@ impl Relay {
     fn start(server: &FakeServer, served: usize) -> Self {
         let socket: PathBuf = server.url("").split_once("socket=").unwrap().1.into();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        // A small buffer, so that the client's machine holds most bytes that the relay has not read.
+        // A small buffer, so that the client's machine holds most bytes that the relay has not
+        // read.
         rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 16 << 10).unwrap();
         let port = listener.local_addr().unwrap().port();
         let (stops, relayed, ended) = <(Arc<AtomicBool>, Arc<AtomicU64>, Arc<AtomicBool>)>::default();
@@ -102,8 +103,8 @@ fn further_connections_that_are_not_answered_do_not_delay_the_open() {
     read(&*device, 0, 4096).unwrap();
 }
 
-/// Writes `count` times `len` bytes, and restarts the server, which then needs `each` for a write. The client waits `reconnect` seconds for
-/// it.
+/// Writes `count` times `len` bytes, and restarts the server, which then needs `each` for a write.
+/// The client waits `reconnect` seconds for it.
 fn restarted(count: usize, len: usize, each: Duration, reconnect: u64) -> (FakeServer, Arc<dyn Device>) {
     let server = FakeServer::start((count * len) as u64, Offer::default());
     let device = open_url(&server.url(&format!("&reconnect={reconnect}"))).unwrap();

@@ -138,7 +138,8 @@ fn seen_stamp(bytes: &[u8], first: u64) -> Option<Stamp> {
     }
 }
 
-/// Restarts the server at random, in the middle of requests and between them, until the time is over.
+/// Restarts the server at random, in the middle of requests and between them, until the time is
+/// over.
 fn disturb(server: &FakeServer, seed: u64, stop: &AtomicBool) -> u64 {
     let mut rng = Rng::new(seed, 99);
     let restarts = Arc::new(AtomicU64::new(0));

@@ -18,7 +18,8 @@ fn openssl(dir: &Path, arguments: &str) -> Option<()> {
     Some(())
 }
 
-/// Makes the certificates that nbdkit expects, an authority of its own for the client, and a stranger's.
+/// Makes the certificates that nbdkit expects, an authority of its own for the client, and a
+/// stranger's.
 fn certificates() -> Option<TempDir> {
     let dir = TempDir::new().unwrap();
     let path = dir.path();
@@ -115,7 +116,8 @@ fn a_server_without_tls_is_refused() {
     assert!(error.to_string().contains("the server has no TLS"), "{error}");
 }
 
-/// A guard that permits writes to the threads of the volume, and to the thread that encrypts only as long as it is told.
+/// A guard that permits writes to the threads of the volume, and to the thread that encrypts only
+/// as long as it is told.
 #[derive(Debug)]
 struct Owner {
     may_encrypt: AtomicBool,

@@ -35,8 +35,8 @@ impl InodeRef {
     /// Checks the length of a direct request.
     ///
     /// # Errors
-    /// [`Error::Invalid`] unless the length is a multiple of the sector size or the request reaches the end of the
-    /// file.
+    /// [`Error::Invalid`] unless the length is a multiple of the sector size or the request reaches
+    /// the end of the file.
     pub(crate) fn check_len(&self, len: u64, reaches_end: bool) -> Result<()> {
         let sector = u64::from(self.engine.device().sector_size());
         if reaches_end || len.is_multiple_of(sector) {

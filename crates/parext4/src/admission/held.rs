@@ -12,8 +12,8 @@ use crate::operation::Operation;
 use crate::stats::{ActiveOperation, ActiveOperations};
 use crate::sync::{Held, Rank, hold};
 
-/// A range that a blocking call holds, with the plan that was made under it. Dropping it withdraws the claim on the end of the file and
-/// releases the range.
+/// A range that a blocking call holds, with the plan that was made under it. Dropping it withdraws
+/// the claim on the end of the file and releases the range.
 #[must_use]
 pub(crate) struct HeldRange<'a> {
     pub admission: Admission,
@@ -97,8 +97,8 @@ impl InodeRef {
         }
     }
 
-    /// Acquires the range of an operation that has neither an end to announce nor conflicting pages. Returns `None` if
-    /// another operation holds part of it.
+    /// Acquires the range of an operation that has neither an end to announce nor conflicting
+    /// pages. Returns `None` if another operation holds part of it.
     ///
     /// # Errors
     /// A corrupt map.

@@ -7,8 +7,8 @@ use crate::fault::{Fault, guarded};
 use crate::operation::{Operation, Reason};
 use crate::policy::Policy;
 
-/// The facts of a file that a plan depends on. They may change until the range is held, so the operation plans again
-/// under its range.
+/// The facts of a file that a plan depends on. They may change until the range is held, so the
+/// operation plans again under its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileState {
     /// Size of the file, in bytes.
@@ -55,8 +55,8 @@ pub(crate) struct Admission {
     pub reason: Reason,
 }
 
-/// The range that stands for the whole file under a whole-file policy. One byte is enough, because every operation
-/// requests the same byte.
+/// The range that stands for the whole file under a whole-file policy. One byte is enough, because
+/// every operation requests the same byte.
 const WHOLE_FILE: ByteRange = ByteRange::new(0, 1);
 
 impl Admission {
@@ -109,8 +109,8 @@ fn plan_whole_file(operation: Operation, file: &FileState, policy: Policy, zero_
         }
         // Buffered reads hold no byte of `WHOLE_FILE`.
         Operation::ChangeInline => (ByteRange::ALL, false),
-        // An operation that bypasses the cache, unless it is a read, also excludes buffered reads: their ranges may
-        // lie past `WHOLE_FILE`.
+        // An operation that bypasses the cache, unless it is a read, also excludes buffered reads:
+        // their ranges may lie past `WHOLE_FILE`.
         operation if file.cached && operation.bypasses_cache() && reason != Reason::Read => {
             (ByteRange::ALL, false)
         }
@@ -198,20 +198,21 @@ fn plan_range(operation: Operation, file: &FileState, zero_tail: bool) -> Admiss
     Admission { range, mode, zero_tail, drains: false, reason }
 }
 
-/// Returns `[offset, end)` rounded out to blocks, because the operation may zero part of the first and the last block
-/// (H21).
+/// Returns `[offset, end)` rounded out to blocks, because the operation may zero part of the first
+/// and the last block (H21).
 fn whole_blocks(offset: u64, end: u64, file: &FileState) -> ByteRange {
     let own = ByteRange::new(offset, end);
     guarded!(Fault::EdgesOutsideRange, own.round_out(file.block_size), own)
 }
 
-/// Returns the unit to which operations that unmap blocks round their ranges out: clusters, because no page may be dirty in a
-/// cluster that the file loses (H38).
+/// Returns the unit to which operations that unmap blocks round their ranges out: clusters, because
+/// no page may be dirty in a cluster that the file loses (H38).
 fn unmap_unit(file: &FileState) -> u64 {
     guarded!(Fault::UnmapBlocksOnly, file.cluster_size, file.block_size)
 }
 
-/// Returns all bytes, for an operation that changes contents in the inode or moves them to blocks (H36).
+/// Returns all bytes, for an operation that changes contents in the inode or moves them to blocks
+/// (H36).
 fn whole_file_bytes() -> ByteRange {
     guarded!(Fault::InlineUnheld, ByteRange::ALL, ByteRange::new(u64::MAX - 1, u64::MAX))
 }
@@ -241,8 +242,8 @@ fn own_range(offset: u64, end: u64, file: &FileState) -> (ByteRange, Reason) {
     (own, reason)
 }
 
-/// Adds the old last block to the range of an operation that grows the file past that block, if its rest must be
-/// zeroed.
+/// Adds the old last block to the range of an operation that grows the file past that block, if its
+/// rest must be zeroed.
 fn with_tail(
     range: ByteRange,
     reason: Reason,

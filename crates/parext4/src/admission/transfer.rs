@@ -37,11 +37,11 @@ pub(crate) struct Transfer {
     operation: Operation,
     at_end: AtEnd,
     claim: EndClaim,
-    /// The range that a widened write fills with its data and zeros around it, because there is no space to split
-    /// extents.
+    /// The range that a widened write fills with its data and zeros around it, because there is no
+    /// space to split extents.
     widened: Option<ByteRange>,
-    /// Number of times that a read has requested its range, that a write was widened, or that an append with a claim found its range
-    /// too small.
+    /// Number of times that a read has requested its range, that a write was widened, or that an
+    /// append with a claim found its range too small.
     attempts: u32,
     /// The size of the file when a read was granted its range, bytes.
     size: u64,
@@ -112,7 +112,8 @@ impl Transfer {
         Self { operation, at_end, claim: EndClaim::None, widened: None, attempts: 0, size: 0 }
     }
 
-    /// Returns the offset of the first byte. For an append, it is valid once the range is requested.
+    /// Returns the offset of the first byte. For an append, it is valid once the range is
+    /// requested.
     #[inline]
     pub(crate) fn offset(&self) -> u64 {
         self.operation.bytes().0
@@ -159,7 +160,8 @@ impl Transfer {
         self.widened
     }
 
-    /// Returns the operation for which the range is requested: the widened write, or the operation itself.
+    /// Returns the operation for which the range is requested: the widened write, or the operation
+    /// itself.
     #[inline]
     fn requested(&self) -> Operation {
         self.widened.map_or(self.operation, widening)
@@ -183,7 +185,8 @@ impl Transfer {
         match (self.at_end, &self.claim) {
             (AtEnd::Stops { wanted }, _) => {
                 let size = node.inode.size();
-                // A read does not wait for writers past the end, unless the end moves again and again.
+                // A read does not wait for writers past the end, unless the end moves again and
+                // again.
                 let end = if self.attempts < READ_ATTEMPTS { wanted.min(size) } else { wanted };
                 self.attempts += 1;
                 if end <= self.offset() {
@@ -306,8 +309,8 @@ impl Transfer {
         queued_again && is_direct() && fills_sector() && node.inode.size() > self.end()
     }
 
-    /// Returns false if the file was truncated while the operation waited, so that it now extends the file and must
-    /// announce its end.
+    /// Returns false if the file was truncated while the operation waited, so that it now extends
+    /// the file and must announce its end.
     #[inline]
     fn confirm_announcement(&self, node: &InodeRef) -> bool {
         match (&self.claim, self.at_end) {
@@ -391,7 +394,8 @@ impl Transfer {
 }
 
 impl EndClaim {
-    /// Withdraws an announced end, and a claim, which stays in the file if the append is `done`. Idempotent.
+    /// Withdraws an announced end, and a claim, which stays in the file if the append is `done`.
+    /// Idempotent.
     #[inline]
     pub(crate) fn withdraw(&mut self, node: &InodeRef, done: bool) {
         if matches!(self, Self::None) || guarded!(Fault::ClaimLeaked, false, !done) {

@@ -59,7 +59,8 @@ fn contender(operation: Operation, admission: &Admission) -> Contender {
     Contender { operation, reason: admission.reason, exclusive: admission.mode == Mode::Exclusive }
 }
 
-/// The active operations of a file. The value keeps the inode alive, and is created only if waits are explained.
+/// The active operations of a file. The value keeps the inode alive, and is created only if waits
+/// are explained.
 #[derive(Debug)]
 pub(crate) struct OperationsOf(Arc<Inode>);
 

@@ -26,8 +26,8 @@ pub(super) enum WidenedRange {
 }
 
 impl InodeRef {
-    /// Returns the bytes of a write and of the unwritten extents that it would split. Other blocks that the write
-    /// covers in part are written already, and keep their other bytes.
+    /// Returns the bytes of a write and of the unwritten extents that it would split. Other blocks
+    /// that the write covers in part are written already, and keep their other bytes.
     pub(super) fn widened_range(&self, offset: u64, end: u64) -> Result<WidenedRange> {
         let unit = self.engine.layout().block_size;
         let blocks = self.blocks_of(ByteRange::new(offset, end));

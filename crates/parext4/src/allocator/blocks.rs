@@ -16,8 +16,9 @@ use crate::journal::{Freed, Handle};
 use crate::layout::{GroupRun, Layout};
 use crate::sync::atomic::Ordering;
 
-/// Number of searches of all groups after which missing claimed blocks are reported as corruption. A search fails only if other
-/// threads allocated the blocks it had not reached and freed blocks where it had been.
+/// Number of searches of all groups after which missing claimed blocks are reported as corruption.
+/// A search fails only if other threads allocated the blocks it had not reached and freed blocks
+/// where it had been.
 pub(super) const MAX_SEARCHES: u32 = 64;
 
 /// The use of the blocks that an allocation finds. They leave the free extents in any case.
@@ -51,7 +52,8 @@ impl Run {
 }
 
 impl Allocator {
-    /// Ends an allocation of `runs` from `claim`. Returns their blocks, or the error of `found` only if no block was allocated.
+    /// Ends an allocation of `runs` from `claim`. Returns their blocks, or the error of `found`
+    /// only if no block was allocated.
     pub(super) fn finish_allocation(
         &self,
         mode: AllocMode<'_>,
@@ -103,7 +105,8 @@ impl Allocator {
         }
     }
 
-    /// Allocates one block for metadata without a reservation, on behalf of a caller with `credentials`. Registers at most [`super::ALLOCATE_CREDITS`] blocks.
+    /// Allocates one block for metadata without a reservation, on behalf of a caller with
+    /// `credentials`. Registers at most [`super::ALLOCATE_CREDITS`] blocks.
     ///
     /// # Errors
     /// [`Error::NoSpace`], with nothing changed. Corruption of a group.
@@ -155,7 +158,8 @@ impl Allocator {
         Err(counter_mismatch())
     }
 
-    /// Allocates free blocks in any runs, from the goal on. With `hints`, skips groups whose hint says that they are full.
+    /// Allocates free blocks in any runs, from the goal on. With `hints`, skips groups whose hint
+    /// says that they are full.
     fn find_parts(
         &self,
         mode: AllocMode<'_>,
@@ -253,10 +257,12 @@ impl Allocator {
         Ok(())
     }
 
-    /// Frees data blocks under `handle`, whole clusters. They become allocatable once its transaction is durable (I7).
+    /// Frees data blocks under `handle`, whole clusters. They become allocatable once its
+    /// transaction is durable (I7).
     ///
     /// # Errors
-    /// Corruption: blocks outside the volume, blocks of the file system itself, or blocks that are not in use.
+    /// Corruption: blocks outside the volume, blocks of the file system itself, or blocks that are
+    /// not in use.
     pub(crate) fn free_data(&self, handle: &Handle<'_>, start: FsBlock, len: u32) -> Result<()> {
         self.mark_free(handle, start, len)?;
         guarded!(Fault::ReuseAtOnce, handle.release_data(start, len), self.release(&[Freed { start, len }]));
@@ -292,8 +298,8 @@ impl Allocator {
         Ok(())
     }
 
-    /// Marks claimed blocks in use under `handle`. Registers at most [`super::FREE_CREDITS`] blocks if they are a
-    /// [`usable_head`](Self::usable_head).
+    /// Marks claimed blocks in use under `handle`. Registers at most [`super::FREE_CREDITS`] blocks
+    /// if they are a [`usable_head`](Self::usable_head).
     ///
     /// # Errors
     /// Corruption of a group.
@@ -321,7 +327,8 @@ impl Allocator {
         Ok(())
     }
 
-    /// Marks blocks free in the bitmaps and the counters, but not in the free extents. Returns their clusters.
+    /// Marks blocks free in the bitmaps and the counters, but not in the free extents. Returns
+    /// their clusters.
     fn clear(&self, handle: &Handle<'_>, start: FsBlock, len: u32) -> Result<Run> {
         self.layout.check_data_range(start, u64::from(len))?;
         let clusters = self.clusters_of(start, len);
@@ -368,8 +375,8 @@ impl Allocator {
         })
     }
 
-    /// Returns the goal for the data of a file whose inode is in `group`. The goals are spread over the group by inode, so that files
-    /// that grow at the same time do not interleave.
+    /// Returns the goal for the data of a file whose inode is in `group`. The goals are spread over
+    /// the group by inode, so that files that grow at the same time do not interleave.
     pub(crate) fn goal_in_group(&self, group: GroupNo, salt: u32) -> FsBlock {
         let slice = self.layout.blocks_per_group / 16;
         let goal = self.layout.group_start(group) + u64::from(salt % 16 * slice);

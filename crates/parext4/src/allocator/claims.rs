@@ -136,13 +136,15 @@ impl Claims {
         self.attached.mine().fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Ends a claim that began in `epoch`, whose blocks are used or [were returned](Self::note_returned).
+    /// Ends a claim that began in `epoch`, whose blocks are used or [were
+    /// returned](Self::note_returned).
     pub(super) fn end(&self, epoch: Epoch) {
         self.of(epoch).mine().fetch_sub(1, Ordering::SeqCst);
         self.note_event();
     }
 
-    /// Wakes the waiting threads, because a claim has ended or blocks wait for a commit. Costs a load if no thread waits.
+    /// Wakes the waiting threads, because a claim has ended or blocks wait for a commit. Costs a
+    /// load if no thread waits.
     pub(super) fn note_event(&self) {
         self.note_returned(0, None);
     }
@@ -171,7 +173,8 @@ impl Claims {
     /// Calls `change` with each ledger, and with true if the ledger is the caller's own. Wakes the
     /// waiting threads.
     fn note(&self, change: impl Fn(&mut Ledger, bool)) {
-        // SeqCst: a thread that begins to wait after this load sees the blocks that were returned before it.
+        // SeqCst: a thread that begins to wait after this load sees the blocks that were returned
+        // before it.
         if self.waiters.load(Ordering::SeqCst) == 0 {
             return;
         }
@@ -183,13 +186,14 @@ impl Claims {
         self.changed.notify_all();
     }
 
-    /// Returns true if no claim of `epoch`, the current one or an earlier one, is in flight. The answer is exact only for an epoch that is
-    /// over.
+    /// Returns true if no claim of `epoch`, the current one or an earlier one, is in flight. The
+    /// answer is exact only for an epoch that is over.
     fn is_empty(&self, epoch: Epoch) -> bool {
         self.of(epoch).iter().map(|claims| claims.load(Ordering::SeqCst)).sum::<i64>() == 0
     }
 
-    /// Returns true if all claims have ended that began in `epoch` or earlier. Begins the next epoch if possible.
+    /// Returns true if all claims have ended that began in `epoch` or earlier. Begins the next
+    /// epoch if possible.
     fn have_ended(&self, epoch: Epoch) -> bool {
         let next = epoch.next();
         if self.epoch() == epoch {
@@ -257,7 +261,8 @@ impl Waiter<'_> {
         Some(Failure { epoch, lacking, freed })
     }
 
-    /// Returns true if all claims have ended that were in flight when the attempt failed, and all that have blocks which were claimed before.
+    /// Returns true if all claims have ended that were in flight when the attempt failed, and all
+    /// that have blocks which were claimed before.
     pub(crate) fn has_outlasted_claims(&self, failure: Failure) -> bool {
         let attached: i64 = self.claims.attached.iter().map(|claims| claims.load(Ordering::SeqCst)).sum();
         attached == 0 && self.claims.have_ended(failure.epoch)

@@ -11,8 +11,9 @@ use crate::credentials::Credentials;
 use crate::error::Result;
 use crate::sync::atomic::Ordering;
 
-/// Number of data blocks for which one tree block is claimed. With blocks of 1 KiB a leaf has 84 entries, and a leaf that was
-/// split is half full, so each data block could become an extent of its own.
+/// Number of data blocks for which one tree block is claimed. With blocks of 1 KiB a leaf has 84
+/// entries, and a leaf that was split is half full, so each data block could become an extent of
+/// its own.
 const PER_TREE_BLOCK: u64 = 32;
 
 /// Number of clusters that are kept free for the tree of a contiguous write.
@@ -51,7 +52,8 @@ impl Allocator {
         Ok(())
     }
 
-    /// Ends the delay of `clusters`, which are about to be allocated or are not needed any more. Returns their claim.
+    /// Ends the delay of `clusters`, which are about to be allocated or are not needed any more.
+    /// Returns their claim.
     pub(crate) fn undelay_clusters(&self, clusters: u32) -> Reservation<'_> {
         let mut claim = self.begin_attaching();
         self.delayed_clusters.fetch_sub(clusters.into(), Ordering::SeqCst);
@@ -68,7 +70,8 @@ impl Allocator {
         self.delayed_clusters.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ends the delay of `blocks` of data, which are about to be allocated or are not needed any more. Returns their claim.
+    /// Ends the delay of `blocks` of data, which are about to be allocated or are not needed any
+    /// more. Returns their claim.
     pub(crate) fn undelay(&self, blocks: u32) -> Reservation<'_> {
         let blocks = u64::from(blocks);
         // This comes first, so that a thread that waits for space finds the blocks delayed or
@@ -79,7 +82,8 @@ impl Allocator {
         claim
     }
 
-    /// Delays `blocks` of data again that could not be allocated, out of the claim that [`undelay`](Self::undelay) returned.
+    /// Delays `blocks` of data again that could not be allocated, out of the claim that
+    /// [`undelay`](Self::undelay) returned.
     pub(crate) fn delay_again(&self, reservation: Reservation<'_>, blocks: u32) {
         let before = self.delayed.fetch_add(blocks.into(), Ordering::Relaxed);
         let want = self.claim_of(before, blocks.into());

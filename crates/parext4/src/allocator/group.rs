@@ -210,7 +210,8 @@ impl Group {
         self.load_blocks(cache, &mut self.blocks.lock()).map(drop)
     }
 
-    /// Makes runs of blocks allocatable: freed blocks whose transaction is durable, or the rest of a window.
+    /// Makes runs of blocks allocatable: freed blocks whose transaction is durable, or the rest of
+    /// a window.
     pub(super) fn release(&self, runs: impl IntoIterator<Item = GroupRun>) {
         let mut blocks = self.blocks.lock();
         for run in runs {
@@ -221,8 +222,8 @@ impl Group {
         self.update_hints(&blocks);
     }
 
-    /// Registers the block bitmap of a group whose bitmap was never written, as the kernel does when the group gets its first
-    /// inode.
+    /// Registers the block bitmap of a group whose bitmap was never written, as the kernel does
+    /// when the group gets its first inode.
     pub(super) fn initialise_blocks(self: &Arc<Self>, cache: &MetaCache, handle: &Handle<'_>) -> Result<()> {
         let mut blocks = self.blocks.lock();
         if blocks.uninit {
@@ -234,7 +235,8 @@ impl Group {
         Ok(())
     }
 
-    /// Registers the descriptor's block, and joins the transaction so that the descriptor is encoded at commit.
+    /// Registers the descriptor's block, and joins the transaction so that the descriptor is
+    /// encoded at commit.
     pub(super) fn touch(self: &Arc<Self>, handle: &Handle<'_>) {
         handle.register(&self.desc_block);
         handle.join(self);
@@ -287,7 +289,8 @@ impl Group {
         Ok(bitmap)
     }
 
-    /// Fills in the bitmap of a group with `BLOCK_UNINIT`, in which only the file system's own blocks are in use.
+    /// Fills in the bitmap of a group with `BLOCK_UNINIT`, in which only the file system's own
+    /// blocks are in use.
     fn fill_uninit_blocks(&self, bytes: &mut [u8]) {
         bytes.fill(0);
         for run in self.layout.system_blocks_in(self.number) {
@@ -332,8 +335,9 @@ impl Group {
         Ok(bitmap)
     }
 
-    /// Returns an inode of the group that has a reserved number, or that the superblock names, although the bitmap marks it free. It
-    /// must not be allocated, and a new inode must not clear its block of the table.
+    /// Returns an inode of the group that has a reserved number, or that the superblock names,
+    /// although the bitmap marks it free. It must not be allocated, and a new inode must not clear
+    /// its block of the table.
     fn own_inode_marked_free(&self, bitmap: &[u8]) -> Option<InodeNo> {
         let first = self.number.get() * self.layout.inodes_per_group + 1;
         // A group may have fewer inodes than there are reserved ones.

@@ -75,8 +75,9 @@ impl Allocator {
         Ok(!bitmap::test(&bitmap.snapshot(), index))
     }
 
-    /// Allocates an inode for a new entry of directory `parent`, in the parent's group if possible. Directories directly below the root
-    /// are spread over the volume. Returns the number and the inode's table block, in which the inode is zeroed.
+    /// Allocates an inode for a new entry of directory `parent`, in the parent's group if possible.
+    /// Directories directly below the root are spread over the volume. Returns the number and the
+    /// inode's table block, in which the inode is zeroed.
     ///
     /// Registers at most [`super::INODE_CREDITS`] blocks.
     ///
@@ -103,8 +104,8 @@ impl Allocator {
         Err(Error::NoInodes)
     }
 
-    /// Returns the group for a new directory below the root: a group with free inodes and blocks, then with the fewest directories, then
-    /// with the most free inodes.
+    /// Returns the group for a new directory below the root: a group with free inodes and blocks,
+    /// then with the fewest directories, then with the most free inodes.
     fn emptiest_group(&self) -> GroupNo {
         let key = |group: &Arc<super::Group>| {
             let free = group.free_inodes_hint.load(Ordering::Relaxed);
@@ -112,7 +113,8 @@ impl Allocator {
             let dirs = group.used_dirs_hint.load(Ordering::Relaxed);
             (free > 0 && blocks > 0, std::cmp::Reverse(dirs), free)
         };
-        // On a tie the first group is chosen, because `max_by_key` returns the last maximum of the reversed order.
+        // On a tie the first group is chosen, because `max_by_key` returns the last maximum of the
+        // reversed order.
         self.groups.iter().rev().max_by_key(|group| key(group)).map_or(GroupNo(0), |group| group.number)
     }
 
@@ -123,7 +125,8 @@ impl Allocator {
         is_dir: bool,
     ) -> Result<Option<(InodeNo, Arc<MetaBlock>)>> {
         let group = self.group(number);
-        // The first block of the inode is likely to be in this group. A failed read of its bitmap after this change would stop the volume.
+        // The first block of the inode is likely to be in this group. A failed read of its bitmap
+        // after this change would stop the volume.
         group.read_block_bitmap(&self.cache)?;
         let mut inodes = group.inodes.lock();
         let bitmap = group.load_inodes(&self.cache, &mut inodes)?;
@@ -163,8 +166,8 @@ impl Allocator {
         Ok(block)
     }
 
-    /// Returns the table block of a new inode. If no other inode of the block is in use, the block is zeroed, because the device may
-    /// have stale bytes there (lazily initialised tables).
+    /// Returns the table block of a new inode. If no other inode of the block is in use, the block
+    /// is zeroed, because the device may have stale bytes there (lazily initialised tables).
     fn prepare_table_block(
         &self,
         handle: &Handle<'_>,

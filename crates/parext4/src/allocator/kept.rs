@@ -76,7 +76,8 @@ impl Allocator {
         Err(Error::corrupt("the free blocks of the counter are in no group"))
     }
 
-    /// Keeps the first free block from `goal` on. With `hints`, skips groups whose hint says that they are full.
+    /// Keeps the first free block from `goal` on. With `hints`, skips groups whose hint says that
+    /// they are full.
     fn keep_one(&self, goal: FsBlock, hints: bool) -> Result<Option<Run>> {
         let (first, offset) = self.units.group_of(self.units.nearest(goal));
         for number in self.groups_from(first) {

@@ -32,7 +32,8 @@ impl Allocator {
         let (group, run) = self.clusters_of(run.start, run.len).group(&self.units);
         let claimed = self.group(group).take_free_of(&self.cache, handle, run)?;
         for run in &claimed {
-            // Only the replay uses the volume now, and it holds no reservation while it claims blocks.
+            // Only the replay uses the volume now, and it holds no reservation while it claims
+            // blocks.
             self.claim(run.len.into(), 0)?;
             self.counts.sub_blocks(handle, self.blocks_in(run.len.into()));
         }

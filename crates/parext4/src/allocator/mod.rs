@@ -59,17 +59,20 @@ use group::Group;
 use trim::Trimming;
 use windows::WindowTable;
 
-/// Maximum number of groups that one call allocates from. The caller requests the remaining blocks by another call.
+/// Maximum number of groups that one call allocates from. The caller requests the remaining blocks
+/// by another call.
 const MAX_GROUPS: u32 = 4;
 /// Maximum number of runs that one call returns.
 const MAX_RUNS: usize = 16;
-/// Maximum number of blocks that one call of [`Allocator::allocate`] registers: bitmaps, descriptors and the superblock.
-/// Freeing the allocated blocks under the same handle registers no further block.
+/// Maximum number of blocks that one call of [`Allocator::allocate`] registers: bitmaps,
+/// descriptors and the superblock. Freeing the allocated blocks under the same handle registers no
+/// further block.
 pub(crate) const ALLOCATE_CREDITS: u32 = MAX_GROUPS * group::GROUP_CREDITS + 1;
-/// Maximum number of blocks that freeing a run registers. [`Allocator::freeable_tail`] limits the run; it may cross one group
-/// boundary.
+/// Maximum number of blocks that freeing a run registers. [`Allocator::freeable_tail`] limits the
+/// run; it may cross one group boundary.
 pub(crate) const FREE_CREDITS: u32 = 2 * group::GROUP_CREDITS + 1;
-/// Maximum number of blocks that allocating or freeing an inode registers, including its table block.
+/// Maximum number of blocks that allocating or freeing an inode registers, including its table
+/// block.
 pub(crate) const INODE_CREDITS: u32 = 2 * group::GROUP_CREDITS + 2;
 
 /// The runs that an allocation returns.
@@ -94,7 +97,8 @@ pub(crate) struct Allocator {
     units: Arc<Layout>,
     cache: Arc<MetaCache>,
     groups: Vec<Arc<Group>>,
-    /// Number of blocks that may be claimed: not in use, not freed by a transaction that is not durable, and not claimed.
+    /// Number of blocks that may be claimed: not in use, not freed by a transaction that is not
+    /// durable, and not claimed.
     unclaimed: AtomicI64,
     /// The claims that are neither used nor returned.
     claims: Claims,
@@ -185,7 +189,8 @@ impl Allocator {
         self.held.load(Ordering::Acquire)
     }
 
-    /// Returns true if directories should use as few blocks as possible, because the volume is to be filled and has little space.
+    /// Returns true if directories should use as few blocks as possible, because the volume is to
+    /// be filled and has little space.
     pub(crate) fn packs_directories(&self) -> bool {
         // In this space, a directory cannot grow so large that a search without an index takes
         // long.

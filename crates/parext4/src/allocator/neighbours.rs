@@ -1,4 +1,5 @@
-//! The facts about a file's map that the allocator needs, to place new blocks beside the blocks of the file.
+//! The facts about a file's map that the allocator needs, to place new blocks beside the blocks of
+//! the file.
 
 use parext4_format::{FileBlock, FsBlock};
 
@@ -12,7 +13,8 @@ pub(crate) trait Neighbours {
     /// Returns the volume block with which file block `at` would continue the blocks before it.
     fn goal(&self, at: FileBlock) -> Option<FsBlock>;
 
-    /// Returns the start of the hole that ends at file block `at`, but at least `low`; `at` if the block before is mapped.
+    /// Returns the start of the hole that ends at file block `at`, but at least `low`; `at` if the
+    /// block before is mapped.
     fn hole_before(&self, low: FileBlock, at: FileBlock) -> FileBlock;
 
     /// Returns the number of file blocks from `at` on that are in one run, but at most `most`.

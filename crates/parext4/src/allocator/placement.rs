@@ -29,7 +29,8 @@ const GROUPS_TRIED: u32 = 4;
 /// The requirements of a new window.
 #[derive(Clone, Copy, Debug)]
 struct Requirements {
-    /// The file blocks that are allocated next. The first must be in the window, the others should be.
+    /// The file blocks that are allocated next. The first must be in the window, the others should
+    /// be.
     next: BlockRange,
     /// The region of the file that the window may cover. It contains the first block of `next`.
     region: BlockRange,
@@ -41,8 +42,8 @@ struct Requirements {
 }
 
 impl Allocator {
-    /// Opens a window for the hole in `map` that contains `next`, the file blocks that are allocated next. Returns true if a window
-    /// now covers the first of them.
+    /// Opens a window for the hole in `map` that contains `next`, the file blocks that are
+    /// allocated next. Returns true if a window now covers the first of them.
     ///
     /// `home` is the goal of a file without blocks, if it is in the volume.
     pub(super) fn open_window(
@@ -86,7 +87,8 @@ impl Allocator {
         goal(file, map, at, at).filter(|&goal| self.units.contains(goal))
     }
 
-    /// Returns the size of a new window if `open` windows of other files exist: a power of two, so that regions of different sizes nest.
+    /// Returns the size of a new window if `open` windows of other files exist: a power of two, so
+    /// that regions of different sizes nest.
     fn window_size(&self, open: usize) -> u32 {
         let free = u64::try_from(self.unclaimed.load(Ordering::Relaxed)).unwrap_or(0);
         let share = free / (open.max(EXPECTED) * SHARES) as u64;
@@ -95,7 +97,8 @@ impl Allocator {
         share.checked_ilog2().map_or(0, |bits| 1 << bits)
     }
 
-    /// Places a window so that the first block of `needs.next` gets the block `goal`. Returns its first file block and its blocks.
+    /// Places a window so that the first block of `needs.next` gets the block `goal`. Returns its
+    /// first file block and its blocks.
     fn place_at(&self, goal: FsBlock, needs: &Requirements) -> Result<Option<(FileBlock, Run)>> {
         let (group, offset) = self.units.group_of(goal);
         let limit = self.units.group_blocks(group);
@@ -113,8 +116,9 @@ impl Allocator {
         }))
     }
 
-    /// Places a window in the largest free run of a group with much free space, from `near` on; in the middle of the run if another
-    /// file may grow into its start. Returns its first file block and its blocks.
+    /// Places a window in the largest free run of a group with much free space, from `near` on; in
+    /// the middle of the run if another file may grow into its start. Returns its first file block
+    /// and its blocks.
     fn place_elsewhere(
         &self,
         table: &WindowTable,
@@ -167,7 +171,8 @@ impl Allocator {
     }
 }
 
-/// Returns the region of a window of `size` blocks for file block `at`: within a hole, and between other windows.
+/// Returns the region of a window of `size` blocks for file block `at`: within a hole, and between
+/// other windows.
 fn region(file: &Windows, map: &impl Neighbours, at: FileBlock, size: u32) -> BlockRange {
     let aligned = if size == 0 { at } else { FileBlock(at.get() - at.get() % size) };
     let mut low = map.hole_before(aligned, at).to_u64();
@@ -182,8 +187,8 @@ fn region(file: &Windows, map: &impl Neighbours, at: FileBlock, size: u32) -> Bl
     BlockRange::clamped(low, high).take(size)
 }
 
-/// Returns the volume block at which file block `at` continues the window or the extent before it, or precedes the window after
-/// it. Ignores a window that ends before file block `low`.
+/// Returns the volume block at which file block `at` continues the window or the extent before it,
+/// or precedes the window after it. Ignores a window that ends before file block `low`.
 fn goal(file: &Windows, map: &impl Neighbours, at: FileBlock, low: FileBlock) -> Option<FsBlock> {
     let next = file.partition_point(|window| window.first <= at);
     let before = next.checked_sub(1).map(|index| &file[index]);

@@ -48,7 +48,8 @@ pub(crate) struct BlockRequest<'a, M> {
     /// The windows and the map of the file.
     pub windows: &'a FileWindows,
     pub map: &'a M,
-    /// The holes to fill, in ascending order. No two are in one cluster, and the file has no block in their clusters.
+    /// The holes to fill, in ascending order. No two are in one cluster, and the file has no block
+    /// in their clusters.
     pub holes: &'a [BlockRange],
     /// The goal of the first block: from the file's map, or from the group of its inode.
     pub goal: FsBlock,
@@ -163,8 +164,8 @@ impl Allocator {
         Ok(())
     }
 
-    /// Allocates blocks for a single hole from the window that covers it, with the file's windows locked shared. Returns true if
-    /// it allocated any.
+    /// Allocates blocks for a single hole from the window that covers it, with the file's windows
+    /// locked shared. Returns true if it allocated any.
     fn take_covered<M>(
         &self,
         mode: AllocMode<'_>,

@@ -60,7 +60,8 @@ impl<'a> Reservation<'a> {
         if more == 0 {
             return Ok(());
         }
-        // Threads that find no space at the same time would wait for each other if they counted these claims.
+        // Threads that find no space at the same time would wait for each other if they counted
+        // these claims.
         self.allocator.check_unclaimed(more.into(), leave)?;
         self.count(false);
         self.allocator.claim(more.into(), leave)?;
@@ -166,7 +167,8 @@ impl Allocator {
         reservation
     }
 
-    /// Returns an empty reservation that counts as a claim in flight, for blocks that are claimed already.
+    /// Returns an empty reservation that counts as a claim in flight, for blocks that are claimed
+    /// already.
     pub(super) fn begin_attaching(&self) -> Reservation<'_> {
         let mut reservation = Reservation { allocator: self, blocks: 0, counted: None };
         reservation.count(true);
@@ -187,7 +189,8 @@ impl Allocator {
         Reservation::claim(self, blocks, 0)
     }
 
-    /// Like [`reserve`](Self::reserve), for data of a caller with `credentials`. Data may not use the pool.
+    /// Like [`reserve`](Self::reserve), for data of a caller with `credentials`. Data may not use
+    /// the pool.
     ///
     /// # Errors
     /// [`Error::NoSpace`].
@@ -207,7 +210,8 @@ impl Allocator {
         self.reserve_data(holes.iter().map(|hole| self.file_clusters(*hole).count()).sum(), credentials)
     }
 
-    /// Like [`reserve_data`](Self::reserve_data), with `more` blocks for metadata, which may use the pool.
+    /// Like [`reserve_data`](Self::reserve_data), with `more` blocks for metadata, which may use
+    /// the pool.
     ///
     /// # Errors
     /// [`Error::NoSpace`].
@@ -246,7 +250,8 @@ impl Allocator {
         self.pool + reserved
     }
 
-    /// Claims blocks permanently until only `blocks` are left for data. A negative number also claims from the pool.
+    /// Claims blocks permanently until only `blocks` are left for data. A negative number also
+    /// claims from the pool.
     #[cfg(shuttle)]
     pub(crate) fn leave(&self, blocks: i64) {
         let keep = (self.pool + blocks).max(0);
@@ -261,8 +266,9 @@ impl Allocator {
     }
 
     pub(super) fn claim(&self, blocks: u64, leave: i64) -> Result<()> {
-        // Acquire pairs with the Release in `unclaim`: the counted blocks are in their groups, and the groups' hints include
-        // them. SeqCst, because a thread that finds too few blocks counts the claims after this, see `claims`.
+        // Acquire pairs with the Release in `unclaim`: the counted blocks are in their groups, and
+        // the groups' hints include them. SeqCst, because a thread that finds too few blocks counts
+        // the claims after this, see `claims`.
         self.unclaimed
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |free| rest_of(free, blocks, leave))
             .map(drop)

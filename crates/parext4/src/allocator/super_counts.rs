@@ -45,7 +45,8 @@ impl SuperCounts {
         }
     }
 
-    /// Returns the number of free blocks, including blocks freed by a transaction that is not durable.
+    /// Returns the number of free blocks, including blocks freed by a transaction that is not
+    /// durable.
     pub(crate) fn free_blocks(&self) -> u64 {
         self.free_blocks.get()
     }

@@ -46,8 +46,9 @@ impl Drop for RemovedRun<'_> {
 }
 
 impl Allocator {
-    /// Calls `discard` with the byte offset and the length of each run of at least `least` free blocks within `blocks`, in whole clusters. Skips
-    /// blocks of windows and blocks of a transaction that is not durable. Returns the number of discarded blocks.
+    /// Calls `discard` with the byte offset and the length of each run of at least `least` free
+    /// blocks within `blocks`, in whole clusters. Skips blocks of windows and blocks of a
+    /// transaction that is not durable. Returns the number of discarded blocks.
     ///
     /// # Errors
     /// Returns the error of `discard`, or corruption of a group.
@@ -81,7 +82,8 @@ impl Allocator {
         Ok(sum)
     }
 
-    /// Removes the first free run with at least `least` blocks within `blocks` from the group, from `at` on.
+    /// Removes the first free run with at least `least` blocks within `blocks` from the group, from
+    /// `at` on.
     fn remove_run<'a>(
         &'a self,
         group: &'a Group,
@@ -103,7 +105,8 @@ impl Allocator {
         Ok(run.map(|run| RemovedRun { group, run, _trimming: trimming }))
     }
 
-    /// Waits until no run is removed from its group. No run is removed while the caller keeps the returned guard.
+    /// Waits until no run is removed from its group. No run is removed while the caller keeps the
+    /// returned guard.
     pub(super) fn wait_for_trim(&self) -> MutexGuard<'_, ()> {
         self.trimming.0.lock()
     }

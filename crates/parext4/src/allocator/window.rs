@@ -28,8 +28,8 @@ pub(super) struct Window {
     rest: Mutex<Option<Spans>>,
 }
 
-/// Spans of blocks, relative to the start of the window: from start to end. They are not empty and do not touch. A file that is
-/// filled in random order leaves thousands of spans.
+/// Spans of blocks, relative to the start of the window: from start to end. They are not empty and
+/// do not touch. A file that is filled in random order leaves thousands of spans.
 type Spans = BTreeMap<u32, u32>;
 
 impl Window {
@@ -43,7 +43,8 @@ impl Window {
         BlockRange::clamped(first, first + u64::from(self.run.len))
     }
 
-    /// Returns the volume block at which the window would continue to file block `block`, which may be outside the window.
+    /// Returns the volume block at which the window would continue to file block `block`, which may
+    /// be outside the window.
     pub(super) fn block_for(&self, block: FileBlock) -> Option<FsBlock> {
         (self.run.start + block.to_u64()).checked_sub(self.first.to_u64())
     }

@@ -1,4 +1,5 @@
-//! Windows on real volumes: their places, their return, and that nothing runs out of space because of them.
+//! Windows on real volumes: their places, their return, and that nothing runs out of space because
+//! of them.
 
 use super::blocks::Run;
 use super::tests::{allocate, volume};

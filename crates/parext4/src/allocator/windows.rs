@@ -45,8 +45,8 @@ pub(super) fn covering(windows: &Windows, block: FileBlock) -> Option<usize> {
     after.checked_sub(1).filter(|&index| windows[index].blocks().contains(block))
 }
 
-/// All windows of a volume that were not reclaimed. A thread that opens or reclaims a window holds the lock of this table, so
-/// under it each free block is in a group or in a window.
+/// All windows of a volume that were not reclaimed. A thread that opens or reclaims a window holds
+/// the lock of this table, so under it each free block is in a group or in a window.
 #[derive(Debug)]
 pub(super) struct WindowTable {
     next_age: u64,
@@ -126,8 +126,8 @@ impl Allocator {
         Some(self.units.group_of(window.run.start).0)
     }
 
-    /// Reclaims the oldest windows until `want` blocks are free. Returns the lock of the table; no window is opened while the caller
-    /// holds it.
+    /// Reclaims the oldest windows until `want` blocks are free. Returns the lock of the table; no
+    /// window is opened while the caller holds it.
     pub(super) fn reclaim(&self, want: u32) -> MutexGuard<'_, WindowTable> {
         let mut table = self.windows.lock();
         let mut left = want;

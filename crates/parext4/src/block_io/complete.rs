@@ -1,4 +1,5 @@
-//! The last step of a write, once its data is on the device: converts its blocks in the map, then raises the size.
+//! The last step of a write, once its data is on the device: converts its blocks in the map, then
+//! raises the size.
 
 use parext4_format::BlockRange;
 
@@ -37,11 +38,12 @@ impl InodeRef {
         }
     }
 
-    /// Converts the unwritten runs to written, and raises the size in the same transaction (I3). Uses only reserved
-    /// blocks (I5).
+    /// Converts the unwritten runs to written, and raises the size in the same transaction (I3).
+    /// Uses only reserved blocks (I5).
     ///
-    /// Usually the conversion marks each run in its leaf, without a lock. If a run cannot be marked, or the journal
-    /// is too small to convert all runs in one transaction, the size follows the conversion piece by piece.
+    /// Usually the conversion marks each run in its leaf, without a lock. If a run cannot be
+    /// marked, or the journal is too small to convert all runs in one transaction, the size follows
+    /// the conversion piece by piece.
     fn convert_and_grow(
         &self,
         runs: &[Mapping],
@@ -74,8 +76,8 @@ impl InodeRef {
         guarded!(Fault::SizeLater, Ok(()), self.grow(change))
     }
 
-    /// Marks runs as written, up to the first that cannot be marked in place. Returns the file block at which it
-    /// stopped.
+    /// Marks runs as written, up to the first that cannot be marked in place. Returns the file
+    /// block at which it stopped.
     fn mark(&self, handle: &Handle<'_>, runs: &[Mapping], change: VisibleChange) -> Result<u64> {
         let block_map = self.engine.block_map(&self.inode)?;
         let mut marked = 0;
@@ -95,9 +97,9 @@ impl InodeRef {
         Ok(end)
     }
 
-    /// Raises the size to cover what was converted up to file block `block`, in the transaction that carries the
-    /// conversion. The conversion comes first: otherwise a reader within the new size would find the block unwritten
-    /// (H4).
+    /// Raises the size to cover what was converted up to file block `block`, in the transaction
+    /// that carries the conversion. The conversion comes first: otherwise a reader within the new
+    /// size would find the block unwritten (H4).
     fn publish(&self, block: u64, change: VisibleChange) {
         let covered = change.end.min(block * self.engine.block_size());
         guarded!(Fault::SizeLater, self.inode.raise_size(covered));
@@ -106,7 +108,8 @@ impl InodeRef {
         }
     }
 
-    /// Raises the size on the device to `end`, for cached data that is dropped before a write-back could raise it.
+    /// Raises the size on the device to `end`, for cached data that is dropped before a write-back
+    /// could raise it.
     ///
     /// # Errors
     /// The error that stops the volume.

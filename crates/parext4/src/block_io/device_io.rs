@@ -18,7 +18,8 @@ impl InodeRef {
         self.engine.device().write_at(offset, slices).map_err(|e| self.write_failed(offset, e))
     }
 
-    /// Stops the volume because a write at a device offset has failed (I8). Returns the error for the caller.
+    /// Stops the volume because a write at a device offset has failed (I8). Returns the error for
+    /// the caller.
     pub(crate) fn write_failed(&self, offset: u64, error: io::Error) -> Error {
         let what = format_args!("writing inode {} at device offset {offset}", self.ino());
         self.engine.health().stop(Error::device(what, error))
@@ -49,14 +50,15 @@ impl InodeRef {
         hold: &Hold<L>,
         from: u64,
     ) -> Result<()> {
-        // At the end of the file only an operation that extends the file touches the bytes after `from`. Until the
-        // tail is clean, each such operation holds the start of the block.
+        // At the end of the file only an operation that extends the file touches the bytes after
+        // `from`. Until the tail is clean, each such operation holds the start of the block.
         let block_size = self.engine.block_size();
         hold.assert_covers(self, from - from % block_size, from, Mode::Exclusive);
         self.zero_within_block(from, from.next_multiple_of(block_size))
     }
 
-    /// Zeroes the part of `[offset, end)` that lies in partly covered blocks, if those blocks are written.
+    /// Zeroes the part of `[offset, end)` that lies in partly covered blocks, if those blocks are
+    /// written.
     pub(crate) fn zero_edges(&self, hold: &Hold<&RangeLock>, offset: u64, end: u64) -> Result<()> {
         let block_size = self.engine.block_size();
         let head = end.min(offset.next_multiple_of(block_size));

@@ -1,8 +1,10 @@
-//! Input and output of the blocks of one file. A write takes these steps, all while it holds its range (I2):
+//! Input and output of the blocks of one file. A write takes these steps, all while it holds its
+//! range (I2):
 //!
-//! 1. [`prepare`] maps holes of the range to unwritten blocks, and reserves the blocks that completion needs;
-//! 2. [`segments`] splits the request into parts that are contiguous on the device, which [`device_io`]
-//!    writes;
+//! 1. [`prepare`] maps holes of the range to unwritten blocks, and reserves the blocks that
+//!    completion needs;
+//! 2. [`segments`] splits the request into parts that are contiguous on the device, which
+//!    [`device_io`] writes;
 //! 3. [`complete`] converts the blocks and raises the size in one transaction.
 //!
 //! [`read`] reads whole pages. The pages of a file that fs-verity protects are [verified](verity).

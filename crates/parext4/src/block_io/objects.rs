@@ -1,6 +1,7 @@
 //! Where the objects of a device meet: the pieces that a device on a network stores apart.
 //!
-//! A request within one object is one message; a request across two objects is two, one of which may be small.
+//! A request within one object is one message; a request across two objects is two, one of which
+//! may be small.
 
 use std::num::NonZeroU64;
 use std::ops::Range;

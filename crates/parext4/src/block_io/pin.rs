@@ -5,11 +5,12 @@ use crate::inode_ref::InodeRef;
 use crate::mapping::Mapping;
 
 impl InodeRef {
-    /// Splits the unwritten extents under `runs` at the edges of the runs, so that completing the write only changes
-    /// states. Keeps the extents split until [`unpin`](Self::unpin).
+    /// Splits the unwritten extents under `runs` at the edges of the runs, so that completing the
+    /// write only changes states. Keeps the extents split until [`unpin`](Self::unpin).
     ///
     /// # Errors
-    /// [`NoSpace`](crate::Error::NoSpace) if the tree needs a block and none is free; nothing is pinned then.
+    /// [`NoSpace`](crate::Error::NoSpace) if the tree needs a block and none is free; nothing is
+    /// pinned then.
     pub(crate) fn split_runs(&self, runs: &[Mapping]) -> Result<()> {
         let mut pinned = 0;
         for run in runs.iter().filter(|run| run.is_unwritten()) {

@@ -1,15 +1,18 @@
-//! The first step of a write: allocates blocks for its data, and reserves what its completion will need.
+//! The first step of a write: allocates blocks for its data, and reserves what its completion will
+//! need.
 //!
-//! A write into unwritten blocks leaves a *pending conversion*: once the data is on the device, the map must convert the blocks.
-//! Where the edges of the write split an extent, the conversion needs entries, and perhaps blocks, of the tree.
-//! Completion must not fail because there is no space (I5, H10). So this step provides for it in the first of these
-//! ways that works:
+//! A write into unwritten blocks leaves a *pending conversion*: once the data is on the device, the
+//! map must convert the blocks. Where the edges of the write split an extent, the conversion needs
+//! entries, and perhaps blocks, of the tree. Completion must not fail because there is no space
+//! (I5, H10). So this step provides for it in the first of these ways that works:
 //!
-//! 1. while the volume has space, it reserves the worst case of a split, and completion splits the extent;
-//! 2. it splits the extent now, and *pins* the split until completion ([`SplitAt::Submission`] begins here). That needs blocks only if
-//!    the split does, so the write of a small file needs none;
-//! 3. the caller widens the write to whole extents, with zeros around the data (`admission/widening.rs`), so that no
-//!    extent is split.
+//! 1. while the volume has space, it reserves the worst case of a split, and completion splits the
+//!    extent;
+//! 2. it splits the extent now, and *pins* the split until completion ([`SplitAt::Submission`]
+//!    begins here). That needs blocks only if the split does, so the write of a small file needs
+//!    none;
+//! 3. the caller widens the write to whole extents, with zeros around the data
+//!    (`admission/widening.rs`), so that no extent is split.
 
 use parext4_format::BlockRange;
 use rangelock::ByteRange;
@@ -36,8 +39,8 @@ pub(crate) struct Prepared<'a> {
     /// The mapping of its blocks, which has no holes.
     pub runs: Runs,
     pub conversion: Option<PendingConversion<'a>>,
-    /// Whether completing the write marks the file as modified. Write-back does not: the file was marked when the
-    /// data was cached.
+    /// Whether completing the write marks the file as modified. Write-back does not: the file was
+    /// marked when the data was cached.
     pub modifies: bool,
 }
 
@@ -52,8 +55,8 @@ pub(crate) struct PendingConversion<'a> {
 }
 
 impl<'a> PendingConversion<'a> {
-    /// Detaches the reservation from the volume, for an owner that cannot borrow the volume. [`attach`](Self::attach)
-    /// reverses it.
+    /// Detaches the reservation from the volume, for an owner that cannot borrow the volume.
+    /// [`attach`](Self::attach) reverses it.
     pub(crate) fn detach(self) -> DetachedConversion {
         DetachedConversion {
             pieces: self.pieces,
@@ -85,11 +88,13 @@ impl DetachedConversion {
 }
 
 impl InodeRef {
-    /// Allocates blocks for the holes of `blocks`, which are mapped to `runs` now, and reserves what the
-    /// conversion of unwritten blocks needs. With `dates`, completing the write marks the file as modified.
+    /// Allocates blocks for the holes of `blocks`, which are mapped to `runs` now, and reserves
+    /// what the conversion of unwritten blocks needs. With `dates`, completing the write marks the
+    /// file as modified.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]. Unwritten blocks that were allocated before the failure may remain in the file.
+    /// [`Error::NoSpace`]. Unwritten blocks that were allocated before the failure may remain in
+    /// the file.
     pub(crate) fn prepare(
         &self,
         blocks: BlockRange,
@@ -106,11 +111,12 @@ impl InodeRef {
         Ok(Prepared { runs, conversion, modifies: dates })
     }
 
-    /// Like [`prepare`](Self::prepare), but neither waits nor allocates. Uses the conversion `reserved` earlier, or
-    /// releases it.
+    /// Like [`prepare`](Self::prepare), but neither waits nor allocates. Uses the conversion
+    /// `reserved` earlier, or releases it.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] if the write would have to wait or allocate, or if its blocks are more than one run.
+    /// [`Error::WouldBlock`] if the write would have to wait or allocate, or if its blocks are more
+    /// than one run.
     pub(crate) fn prepare_at_once(
         &self,
         runs: Runs,
@@ -133,8 +139,8 @@ impl InodeRef {
         Ok(Prepared { runs, conversion, modifies: dates })
     }
 
-    /// Releases what was prepared for a write that is not completed. Only logs the error of a corrupt map, because the
-    /// caller reports the error that ended the write.
+    /// Releases what was prepared for a write that is not completed. Only logs the error of a
+    /// corrupt map, because the caller reports the error that ended the write.
     pub(crate) fn abandon(&self, prepared: Prepared<'_>) {
         let Prepared { runs, conversion, .. } = prepared;
         if conversion.is_some_and(|conversion| conversion.pinned)
@@ -170,8 +176,8 @@ impl InodeRef {
         Ok(PendingConversion { pieces, reservation: allocator.reserve(0)?, pinned: true })
     }
 
-    /// Maps the holes of `blocks` to new unwritten blocks (I1), also past the end of the file. Preallocates `ahead`
-    /// blocks more if there is space for them.
+    /// Maps the holes of `blocks` to new unwritten blocks (I1), also past the end of the file.
+    /// Preallocates `ahead` blocks more if there is space for them.
     pub(crate) fn fill_holes(&self, blocks: BlockRange, ahead: u32, growth: Growth) -> Result<()> {
         if ahead > 0 {
             // Notes it first, because a failed preallocation may have mapped part of its blocks.
@@ -188,8 +194,8 @@ impl InodeRef {
         self.fill(blocks, blocks.end(), growth)
     }
 
-    /// Like [`fill_holes`](Self::fill_holes), but does not preallocate past the request. The caller holds the blocks
-    /// before `held`.
+    /// Like [`fill_holes`](Self::fill_holes), but does not preallocate past the request. The caller
+    /// holds the blocks before `held`.
     pub(crate) fn fill(&self, blocks: BlockRange, held: u64, growth: Growth) -> Result<()> {
         let (engine, inode) = (&self.engine, &self.inode);
         let in_order = blocks.end() > held || blocks.end() * engine.block_size() > self.inode.size();
@@ -206,9 +212,10 @@ impl InodeRef {
         Ok(())
     }
 
-    /// Returns how many blocks to preallocate past a write that grows the file, so that later writes find their
-    /// blocks mapped. The preallocation is freed once the file is no longer in use. XFS does the same ("speculative
-    /// preallocation"). For an append, the end of the file includes the bytes that other appends have claimed.
+    /// Returns how many blocks to preallocate past a write that grows the file, so that later
+    /// writes find their blocks mapped. The preallocation is freed once the file is no longer in
+    /// use. XFS does the same ("speculative preallocation"). For an append, the end of the file
+    /// includes the bytes that other appends have claimed.
     fn preallocation_len(&self, blocks: BlockRange, growth: Growth) -> Result<u32> {
         let unit = self.engine.layout().block_size;
         let size = unit.blocks_for(self.inode.size());

@@ -8,7 +8,8 @@ use crate::inode_ref::InodeRef;
 use crate::mapping::BlockState;
 
 impl InodeRef {
-    /// Reads whole blocks from the device, from byte `offset` of the file on. Holes and unwritten blocks read as zeros.
+    /// Reads whole blocks from the device, from byte `offset` of the file on. Holes and unwritten
+    /// blocks read as zeros.
     pub(crate) fn read_blocks(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let block_size = self.engine.block_size();
         for run in self.runs(self.blocks_of(ByteRange::new(offset, offset + bytes.len() as u64)))? {
@@ -22,11 +23,11 @@ impl InodeRef {
         Ok(())
     }
 
-    /// Reads whole pages from the device, from byte `offset` of the file on, and verifies them. Holes, unwritten blocks and bytes
-    /// past the end of the file read as zeros.
+    /// Reads whole pages from the device, from byte `offset` of the file on, and verifies them.
+    /// Holes, unwritten blocks and bytes past the end of the file read as zeros.
     pub(crate) fn read_pages(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        // Loads the size before reading any block. A writer that grows the file over stale bytes past its end zeroes
-        // them first (H3), but perhaps only after this read.
+        // Loads the size before reading any block. A writer that grows the file over stale bytes
+        // past its end zeroes them first (H3), but perhaps only after this read.
         let size = self.inode.size();
         let end = size.min(offset + bytes.len() as u64);
         if end <= offset {

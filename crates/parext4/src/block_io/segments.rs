@@ -15,7 +15,8 @@ pub(crate) struct IoSegment {
     pub data: Range<usize>,
     /// The device offset, in bytes; `None` if the part reads as zeros.
     pub at: Option<u64>,
-    /// Numbers of bytes of the block before the data, and after its last sector, that must be zeroed with the data.
+    /// Numbers of bytes of the block before the data, and after its last sector, that must be
+    /// zeroed with the data.
     pub pads: (usize, usize),
 }
 
@@ -40,7 +41,8 @@ impl WriteSlice {
 }
 
 impl IoSegment {
-    /// Returns the memory that a write hands to the device for this part, in order, for sectors of `sector` bytes.
+    /// Returns the memory that a write hands to the device for this part, in order, for sectors of
+    /// `sector` bytes.
     pub(crate) fn slices(&self, sector: usize) -> impl Iterator<Item = WriteSlice> + use<> {
         let (Range { start, end }, (head, tail)) = (self.data.clone(), self.pads);
         let cut = end - (end - start) % sector;
@@ -62,9 +64,9 @@ pub(crate) fn fill_last_sector(sector: &mut [u8], data: &[u8]) {
 }
 
 impl InodeRef {
-    /// Returns the parts of a write of `[offset, end)`. An unwritten block that the write covers in part gets zeros
-    /// around the data, so that its old contents never become visible (I1). The device offset is then that of the
-    /// zeros.
+    /// Returns the parts of a write of `[offset, end)`. An unwritten block that the write covers in
+    /// part gets zeros around the data, so that its old contents never become visible (I1). The
+    /// device offset is then that of the zeros.
     pub(crate) fn write_segments(
         &self,
         offset: u64,

@@ -1,8 +1,9 @@
 //! Verifies blocks of files that fs-verity protects.
 //!
-//! A block is verified against the lowest level of the file's Merkle tree, whose block is verified against the level above, up to
-//! the first one that is [kept](crate::verity), or to the root in the descriptor. The tree and the descriptor lie past the end of
-//! the file, which never changes. So reading them needs no range.
+//! A block is verified against the lowest level of the file's Merkle tree, whose block is verified
+//! against the level above, up to the first one that is [kept](crate::verity), or to the root in
+//! the descriptor. The tree and the descriptor lie past the end of the file, which never changes.
+//! So reading them needs no range.
 
 use std::fmt;
 
@@ -62,7 +63,8 @@ impl InodeRef {
         }))
     }
 
-    /// Returns the Merkle tree of a file that fs-verity protects, which is read on first use; `None` for other inodes.
+    /// Returns the Merkle tree of a file that fs-verity protects, which is read on first use;
+    /// `None` for other inodes.
     ///
     /// # Errors
     /// Corruption of the descriptor; a failed read.
@@ -79,8 +81,8 @@ impl InodeRef {
         Ok(Some(self.inode.set_merkle_tree(tree)))
     }
 
-    /// Finds the descriptor as ext4 does: its size is in the last 4 bytes of the last mapped block, and it ends before them and begins
-    /// with a block.
+    /// Finds the descriptor as ext4 does: its size is in the last 4 bytes of the last mapped block,
+    /// and it ends before them and begins with a block.
     fn read_descriptor(&self) -> Result<VerifiedTree> {
         let bad =
             |field, problem: &dyn fmt::Display| Error::corrupt_field("verity descriptor", field, problem);
@@ -110,8 +112,9 @@ impl InodeRef {
         Ok(VerifiedTree::new(shape, offset))
     }
 
-    /// Verifies data of the file that begins at `offset`, a multiple of the volume's block size. What follows the end of the file is
-    /// not verified; the caller has zeroed it. Does nothing for a file that fs-verity does not protect.
+    /// Verifies data of the file that begins at `offset`, a multiple of the volume's block size.
+    /// What follows the end of the file is not verified; the caller has zeroed it. Does nothing for
+    /// a file that fs-verity does not protect.
     ///
     /// # Errors
     /// [`Error::Unverified`] for the first block that does not match; a failed read.
@@ -128,7 +131,8 @@ impl InodeRef {
         Ok(())
     }
 
-    /// Returns the hash that block `index` must have: in level `level` of the tree, a block of the level below, or of the file.
+    /// Returns the hash that block `index` must have: in level `level` of the tree, a block of the
+    /// level below, or of the file.
     fn hash_of(&self, tree: &VerifiedTree, level: usize, index: u64) -> Result<Hash> {
         let Some(place) = tree.shape.place(level, index) else { return Ok(tree.shape.root().into()) };
         if let Some(hash) = tree.kept_hash(&place) {
@@ -147,8 +151,8 @@ impl InodeRef {
         Ok(block[place.bytes].into())
     }
 
-    /// Returns the error of a block that does not match. It is logged once for each block, and not recorded in the superblock, because
-    /// the volume is consistent.
+    /// Returns the error of a block that does not match. It is logged once for each block, and not
+    /// recorded in the superblock, because the volume is consistent.
     fn unverified(&self, what: &str, block: u64) -> Error {
         let error = Error::Unverified(format!("inode {}, block {block} of {what}", self.ino()));
         self.engine.health().log_once(error)

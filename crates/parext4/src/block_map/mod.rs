@@ -1,9 +1,10 @@
 //! The block map of a file: where its blocks are.
 //!
-//! Responsible for choosing the format of the block map by the inode's flags, and for answering what modules above ask of any
-//! format. Not responsible for adding and removing blocks: [`map_update`](crate::map_update) does that. Only these two
-//! modules use [`extent_map`](crate::extent_map) and [`indirect_map`](crate::indirect_map), so a format is added here, and the compiler lists each place that
-//! depends on the format.
+//! Responsible for choosing the format of the block map by the inode's flags, and for answering
+//! what modules above ask of any format. Not responsible for adding and removing blocks:
+//! [`map_update`](crate::map_update) does that. Only these two modules use
+//! [`extent_map`](crate::extent_map) and [`indirect_map`](crate::indirect_map), so a format is
+//! added here, and the compiler lists each place that depends on the format.
 
 // Its orders are visible to ThreadSanitizer, unlike those inside `std::sync::OnceLock`.
 use once_cell::sync::OnceCell;
@@ -32,7 +33,8 @@ pub(crate) enum BlockMap {
 /// The block map of a file whose contents lie in its inode.
 #[derive(Debug)]
 pub(crate) struct InlineBlockMap {
-    /// The block map that replaces this one once the contents are in blocks. They never return to the inode.
+    /// The block map that replaces this one once the contents are in blocks. They never return to
+    /// the inode.
     successor: OnceCell<Box<BlockMap>>,
 }
 
@@ -47,13 +49,15 @@ pub(crate) struct BlockMapRoot {
     pub block: [u8; 60],
 }
 
-/// A block map whose mapping does not change while the value lives, except that unwritten blocks may become written.
+/// A block map whose mapping does not change while the value lives, except that unwritten blocks
+/// may become written.
 #[derive(Debug)]
 #[must_use]
 pub(crate) enum LockedBlockMap<'a> {
     Extents(Writer<'a>),
     Indirect(#[expect(dead_code, reason = "held")] indirect_map::Writer<'a>),
-    /// The contents leave the inode only under a range of the whole file, so there is nothing to lock.
+    /// The contents leave the inode only under a range of the whole file, so there is nothing to
+    /// lock.
     Inline,
 }
 
@@ -68,8 +72,9 @@ impl BlockMap {
         Self::Inline(InlineBlockMap { successor: OnceCell::new() })
     }
 
-    /// Returns the block map that is in use: this one, or the one that has replaced it. A thread that holds the range of any byte of the
-    /// file sees the replacement if the contents have left the inode.
+    /// Returns the block map that is in use: this one, or the one that has replaced it. A thread
+    /// that holds the range of any byte of the file sees the replacement if the contents have left
+    /// the inode.
     #[inline]
     pub(crate) fn current(&self) -> &Self {
         match self {
@@ -84,14 +89,15 @@ impl BlockMap {
         matches!(self, Self::Inline(_))
     }
 
-    /// Replaces the block map of an inode whose contents are in blocks now. Returns false if this is not an inline block map, or was replaced
-    /// before.
+    /// Replaces the block map of an inode whose contents are in blocks now. Returns false if this
+    /// is not an inline block map, or was replaced before.
     pub(crate) fn replace(&self, block_map: Self) -> bool {
         matches!(self, Self::Inline(inline) if inline.successor.set(Box::new(block_map)).is_ok())
     }
 
-    /// Reads the block map of an inode. With `disjoint`, a block that is used twice is reported as corruption: a write to it
-    /// would change another place of the file. Indirect blocks are read later, and each is checked by itself.
+    /// Reads the block map of an inode. With `disjoint`, a block that is used twice is reported as
+    /// corruption: a write to it would change another place of the file. Indirect blocks are read
+    /// later, and each is checked by itself.
     ///
     /// # Errors
     /// Returns an error for corruption and for a failed read.
@@ -121,17 +127,20 @@ impl BlockMap {
         map.map(Self::Extents).map_err(|error| error.of_inode(root.ino))
     }
 
-    /// Returns the state of `block`. Acquires no lock, except the first time that a block near it is looked up.
+    /// Returns the state of `block`. Acquires no lock, except the first time that a block near it
+    /// is looked up.
     ///
     /// # Errors
-    /// Corruption, or a failed read, of an indirect block, which is read when a block near it is first looked up.
+    /// Corruption, or a failed read, of an indirect block, which is read when a block near it is
+    /// first looked up.
     #[inline]
     pub(crate) fn state_of(&self, block: FileBlock) -> Result<BlockState> {
         Ok(self.lookup(block, 1)?.state)
     }
 
-    /// Returns the mapping of `block` and of blocks after it in the same state, at most `max` blocks. The run may continue
-    /// after the returned part. Locks like [`state_of`](Self::state_of).
+    /// Returns the mapping of `block` and of blocks after it in the same state, at most `max`
+    /// blocks. The run may continue after the returned part. Locks like
+    /// [`state_of`](Self::state_of).
     #[inline]
     pub(crate) fn lookup(&self, block: FileBlock, max: u32) -> Result<Mapping> {
         match self {
@@ -141,7 +150,8 @@ impl BlockMap {
         }
     }
 
-    /// Returns the runs that cover `blocks`, in ascending order. Locks like [`state_of`](Self::state_of).
+    /// Returns the runs that cover `blocks`, in ascending order. Locks like
+    /// [`state_of`](Self::state_of).
     #[inline]
     pub(crate) fn runs(&self, blocks: BlockRange) -> impl Iterator<Item = Result<Mapping>> {
         let mut rest = blocks;
@@ -172,8 +182,8 @@ impl BlockMap {
         matches!(self, Self::Indirect(map) if map.has_claims())
     }
 
-    /// Returns true if the format has unwritten blocks. Otherwise unwritten blocks exist in memory only, while a write fills
-    /// them.
+    /// Returns true if the format has unwritten blocks. Otherwise unwritten blocks exist in memory
+    /// only, while a write fills them.
     pub(crate) fn has_unwritten(&self) -> bool {
         match self {
             Self::Extents(_) | Self::Inline(_) => true,
@@ -189,7 +199,8 @@ impl BlockMap {
         }
     }
 
-    /// Returns the blocks around the unwritten `block` that a conversion may include without splitting what maps them.
+    /// Returns the blocks around the unwritten `block` that a conversion may include without
+    /// splitting what maps them.
     pub(crate) fn unwritten_around(&self, block: FileBlock) -> BlockRange {
         match self {
             Self::Extents(map) => map.unwritten_around(block),
@@ -197,8 +208,8 @@ impl BlockMap {
         }
     }
 
-    /// Returns the maximum number of new blocks that converting one range of unwritten blocks needs. Indirect blocks are
-    /// reserved when the blocks are claimed.
+    /// Returns the maximum number of new blocks that converting one range of unwritten blocks
+    /// needs. Indirect blocks are reserved when the blocks are claimed.
     #[inline]
     pub(crate) fn conversion_blocks(&self) -> u32 {
         match self {
@@ -207,10 +218,12 @@ impl BlockMap {
         }
     }
 
-    /// Marks blocks of `run`, which is unwritten, from its first one on as written, under a handle of transaction `tid`.
-    /// Returns the number of blocks marked. [`Engine::convert`](crate::engine::Engine::convert) must convert the others.
+    /// Marks blocks of `run`, which is unwritten, from its first one on as written, under a handle
+    /// of transaction `tid`. Returns the number of blocks marked.
+    /// [`Engine::convert`](crate::engine::Engine::convert) must convert the others.
     ///
-    /// The caller holds the range of `run`. If the result is above zero, the inode has joined the transaction.
+    /// The caller holds the range of `run`. If the result is above zero, the inode has joined the
+    /// transaction.
     #[inline]
     pub(crate) fn mark_written(&self, tid: u64, run: &Mapping) -> u32 {
         match self {
@@ -219,8 +232,8 @@ impl BlockMap {
         }
     }
 
-    /// Prevents changes of the mapping, except of unwritten blocks to written ones, while the result lives. Blocks while
-    /// another thread changes it.
+    /// Prevents changes of the mapping, except of unwritten blocks to written ones, while the
+    /// result lives. Blocks while another thread changes it.
     pub(crate) fn lock(&self) -> LockedBlockMap<'_> {
         match self {
             Self::Extents(map) => LockedBlockMap::Extents(map.lock()),
@@ -229,8 +242,8 @@ impl BlockMap {
         }
     }
 
-    /// Checks what was not checked when the block map was loaded of the blocks from `start` on, which are about to be freed: reads the
-    /// indirect blocks from that of `start` on.
+    /// Checks what was not checked when the block map was loaded of the blocks from `start` on,
+    /// which are about to be freed: reads the indirect blocks from that of `start` on.
     ///
     /// # Errors
     /// Corruption, a failed read.
@@ -241,8 +254,8 @@ impl BlockMap {
         }
     }
 
-    /// Encodes the block map into the inode's `i_block`, which already has contents that lie in the inode, and changed metadata blocks of the block map into their buffers. No handle
-    /// is open.
+    /// Encodes the block map into the inode's `i_block`, which already has contents that lie in the
+    /// inode, and changed metadata blocks of the block map into their buffers. No handle is open.
     pub(crate) fn encode(&self, i_block: &mut [u8; 60]) {
         match self {
             Self::Extents(map) => map.encode(i_block),
@@ -262,8 +275,8 @@ impl BlockMap {
 }
 
 impl LockedBlockMap<'_> {
-    /// Keeps a boundary between unwritten blocks at both ends of `run` until [`unpin`](Self::unpin), so that converting the
-    /// run needs no block (H32).
+    /// Keeps a boundary between unwritten blocks at both ends of `run` until
+    /// [`unpin`](Self::unpin), so that converting the run needs no block (H32).
     pub(crate) fn pin(&mut self, run: &Mapping) {
         match self {
             Self::Extents(map) => ends(run).for_each(|block| map.pin(block)),

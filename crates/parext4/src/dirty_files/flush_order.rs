@@ -14,7 +14,8 @@ use crate::memory::shrink_if_sparse;
 /// The identity of a file.
 type Key = usize;
 
-/// Files with dirty pages. A large file is written back in turns, and other files are written between its turns.
+/// Files with dirty pages. A large file is written back in turns, and other files are written
+/// between its turns.
 #[derive(Debug)]
 pub(super) struct FlushOrder<T> {
     /// Files that are not old enough yet, the oldest first.
@@ -39,8 +40,9 @@ impl<T: Clone> FlushOrder<T> {
         }
     }
 
-    /// Returns the next file: one that has waited for `age` or longer at `now`, or was [prioritized](Self::prioritize). The file
-    /// moves to the end, and is returned again until it is [restarted](Self::restart).
+    /// Returns the next file: one that has waited for `age` or longer at `now`, or was
+    /// [prioritized](Self::prioritize). The file moves to the end, and is returned again until it
+    /// is [restarted](Self::restart).
     pub fn next(&mut self, now: Instant, age: Duration) -> Option<T> {
         if self.waiting.front().is_some_and(|(_, &(_, since))| now.saturating_duration_since(since) >= age)
             && let Some((key, (file, _))) = self.waiting.pop_front()

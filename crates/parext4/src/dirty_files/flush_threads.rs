@@ -66,7 +66,8 @@ impl FlushThreads {
             return;
         }
         let (engine, wakes, interval) = (Arc::downgrade(engine), Arc::clone(&self.wakes), self.interval);
-        // If no thread can be started now, syncs, closing and throttled writers write back until one can.
+        // If no thread can be started now, syncs, closing and throttled writers write back until
+        // one can.
         let block_map = move || run(&engine, &wakes, interval);
         let spawn = || threads::spawn("parext4-flush", block_map.clone());
         state.start(self.count, RETRY_INTERVAL, Instant::now(), spawn);
@@ -93,8 +94,8 @@ impl FlushThreads {
 }
 
 impl WakeState {
-    /// Starts up to `count` threads with `spawn`, until it refuses one. Does nothing if it refused the first one less than
-    /// `retry_interval` before `now`.
+    /// Starts up to `count` threads with `spawn`, until it refuses one. Does nothing if it refused
+    /// the first one less than `retry_interval` before `now`.
     fn start(
         &mut self,
         count: usize,

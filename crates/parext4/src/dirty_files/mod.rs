@@ -34,7 +34,8 @@ use device_queues::DeviceQueues;
 use flush_order::FlushOrder;
 use flush_threads::FlushThreads;
 
-/// Maximum length of a batch, in bytes: enough to keep the device busy while the last requests of the batch complete.
+/// Maximum length of a batch, in bytes: enough to keep the device busy while the last requests of
+/// the batch complete.
 pub(crate) const BATCH: u64 = 2 << 20;
 /// Divisor of the dirty-page limit that bounds a batch which is written because that limit is
 /// exceeded. Pages in flight count as dirty. The more of the limit they use, the fewer dirty
@@ -113,13 +114,14 @@ impl DirtyFiles {
         self.queues.close();
     }
 
-    /// Returns the maximum number of pages in a batch that is written because the dirty-page limit is exceeded.
+    /// Returns the maximum number of pages in a batch that is written because the dirty-page limit
+    /// is exceeded.
     pub(crate) fn batch(&self) -> u32 {
         self.batch
     }
 
-    /// Adds a file to the list. Returns true if the list was empty. The inode's flag is set under the list's lock, so a sync that
-    /// sees the flag also finds the inode.
+    /// Adds a file to the list. Returns true if the list was empty. The inode's flag is set under
+    /// the list's lock, so a sync that sees the flag also finds the inode.
     pub(crate) fn add(&self, inode: &Arc<Inode>, cached: &Cached) -> bool {
         when_planted!(Fault::ListedAhead, {
             cached.list();
@@ -132,7 +134,8 @@ impl DirtyFiles {
         files.len() == 1
     }
 
-    /// Returns the next file to write back, or `None` if no file has been dirty for `age` and none is due.
+    /// Returns the next file to write back, or `None` if no file has been dirty for `age` and none
+    /// is due.
     pub(crate) fn next(&self, age: Duration) -> Option<Arc<Inode>> {
         self.files.lock().next(Instant::now(), age)
     }

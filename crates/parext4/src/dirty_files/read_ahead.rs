@@ -39,8 +39,9 @@ struct ReadAheadRequests {
 }
 
 impl ReadAheadThreads {
-    /// Queues `pages` of a file, in parts of at most [`REQUEST`] bytes. Drops the parts for which the queue has no room. Starts
-    /// the threads if they have not been started; each of them calls `run`.
+    /// Queues `pages` of a file, in parts of at most [`REQUEST`] bytes. Drops the parts for which
+    /// the queue has no room. Starts the threads if they have not been started; each of them calls
+    /// `run`.
     pub(crate) fn read_ahead<E: Send + Sync + 'static>(
         &self,
         engine: &Arc<E>,
@@ -88,7 +89,8 @@ impl Default for ReadAheadQueue {
 }
 
 impl ReadAheadQueue {
-    /// Returns the next pages to read. Blocks while the queue is empty. Returns `None` if the thread must end.
+    /// Returns the next pages to read. Blocks while the queue is empty. Returns `None` if the
+    /// thread must end.
     pub(crate) fn next(&self) -> Option<(Arc<Inode>, PageRange)> {
         let mut state = self.state.lock();
         while !state.stopped && state.requests.is_empty() {

@@ -13,8 +13,8 @@ use crate::sync::{Condvar, Mutex};
 /// Maximum number of shards. More shards hardly reduce contention.
 const MAX_SHARDS: u32 = 32;
 
-/// A counting semaphore in shards, so that threads rarely contend. A thread has its own shard and tries the remaining shards
-/// only if its own is full.
+/// A counting semaphore in shards, so that threads rarely contend. A thread has its own shard and
+/// tries the remaining shards only if its own is full.
 #[derive(Debug)]
 pub struct WriterLimit(Box<[Padded<LimitShard>]>);
 
@@ -71,8 +71,8 @@ impl LimitShard {
     #[cold]
     fn acquire_slow(&self) {
         let mut lock = self.lock.lock();
-        // All accesses to `free` and `waiting` are SeqCst. So either the releasing thread sees this waiter, or this thread sees
-        // the released slot.
+        // All accesses to `free` and `waiting` are SeqCst. So either the releasing thread sees this
+        // waiter, or this thread sees the released slot.
         self.waiting.fetch_add(1, Ordering::SeqCst);
         while !self.try_acquire() {
             self.freed.wait(&mut lock);
@@ -86,8 +86,8 @@ impl Drop for WriterSlot<'_> {
         let Self(shard) = self;
         shard.free.fetch_add(1, Ordering::SeqCst);
         if guarded!(Fault::SlotFreedUnnotified, shard.waiting.load(Ordering::SeqCst) > 0) {
-            // Acquiring the lock guarantees that a thread that found no free slot is already parked, so the notification
-            // cannot be lost.
+            // Acquiring the lock guarantees that a thread that found no free slot is already
+            // parked, so the notification cannot be lost.
             drop(shard.lock.lock());
             shard.freed.notify_one();
         }

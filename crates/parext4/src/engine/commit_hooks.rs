@@ -6,8 +6,8 @@ use crate::health::Health;
 use crate::journal::{CommitHooks, Freed, Handle, Participant};
 use crate::sync::Arc;
 
-/// The journal's callbacks into the volume. They hold parts of the volume and not the engine, so a commit never drops the last
-/// reference to it.
+/// The journal's callbacks into the volume. They hold parts of the volume and not the engine, so a
+/// commit never drops the last reference to it.
 #[derive(Debug)]
 pub(crate) struct Hooks {
     pub allocator: Arc<Allocator>,

@@ -1,5 +1,5 @@
-//! The commit thread: commits at intervals, so that changes become durable without a sync, and soon after an error was found,
-//! so that the error is recorded.
+//! The commit thread: commits at intervals, so that changes become durable without a sync, and soon
+//! after an error was found, so that the error is recorded.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use crate::sleep_timer::SleepTimer;
 use crate::sync::{Arc, Mutex, Rank};
 use crate::threads::{self, JoinHandle};
 
-/// The commit thread. It holds the journal and not the engine, so the engine is closed by its last user and never by this thread.
+/// The commit thread. It holds the journal and not the engine, so the engine is closed by its last
+/// user and never by this thread.
 #[derive(Debug)]
 pub(crate) struct CommitTimer {
     timer: Arc<SleepTimer>,
@@ -32,7 +33,8 @@ impl CommitTimer {
         let sleeper = Arc::clone(&timer);
         let thread = threads::spawn_needed("parext4-commit", move || {
             while sleeper.sleep(interval) {
-                // On an error the volume has latched the failure; the next sync or close reports it.
+                // On an error the volume has latched the failure; the next sync or close reports
+                // it.
                 if journal.commit_all().is_err() {
                     return recorder.write(&journal);
                 }

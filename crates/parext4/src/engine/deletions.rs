@@ -1,11 +1,14 @@
-//! Deletions that are pending: inodes without names and users, which a thread of the volume deletes.
+//! Deletions that are pending: inodes without names and users, which a thread of the volume
+//! deletes.
 //!
-//! Responsible for the queue, for the thread, and for waiting until deletions have ended. Not responsible for deleting an inode:
-//! [`node`](crate::inode_ref) passes that as a function. Invariant: an inode in the queue is an orphan on the device, so a crash or a
-//! refusal of the system to start the thread loses no deletion.
+//! Responsible for the queue, for the thread, and for waiting until deletions have ended. Not
+//! responsible for deleting an inode: [`node`](crate::inode_ref) passes that as a function.
+//! Invariant: an inode in the queue is an orphan on the device, so a crash or a refusal of the
+//! system to start the thread loses no deletion.
 //!
-//! The thread deletes one inode after the other, each under handles of its own, and holds neither a lock nor a handle between two
-//! of them. So a sync, whose commit waits for open handles, waits for a part of one deletion, however many are pending.
+//! The thread deletes one inode after the other, each under handles of its own, and holds neither a
+//! lock nor a handle between two of them. So a sync, whose commit waits for open handles, waits for
+//! a part of one deletion, however many are pending.
 
 use std::collections::VecDeque;
 use std::sync::Weak;
@@ -16,8 +19,8 @@ use crate::journal::Participant;
 use crate::sync::{Arc, Condvar, Mutex, Rank};
 use crate::threads::{self, JoinHandle};
 
-/// Number of pending deletions above which a thread that removes a name executes [`HELP`] of them, so that removals do not outrun
-/// the deletions. Each pending one keeps an inode in memory.
+/// Number of pending deletions above which a thread that removes a name executes [`HELP`] of them,
+/// so that removals do not outrun the deletions. Each pending one keeps an inode in memory.
 #[cfg(not(test))]
 const MANY: usize = 16 << 10;
 #[cfg(test)]
@@ -71,7 +74,8 @@ impl Deletions {
         Self { queue: in_background.then(|| Arc::new(queue())) }
     }
 
-    /// Has the thread delete an inode by `delete`. Does not block. Returns false if the caller must delete it: no thread can run.
+    /// Has the thread delete an inode by `delete`. Does not block. Returns false if the caller must
+    /// delete it: no thread can run.
     pub(crate) fn defer(&self, engine: &Arc<Engine>, inode: &Arc<Inode>, delete: Delete) -> bool {
         let Some(queue) = &self.queue else { return false };
         let mut state = queue.state.lock();
@@ -112,7 +116,8 @@ impl Deletions {
         }
     }
 
-    /// Deletes [`HELP`] inodes in the calling thread if [`MANY`] are waiting. The caller, which has removed a name, holds no lock.
+    /// Deletes [`HELP`] inodes in the calling thread if [`MANY`] are waiting. The caller, which has
+    /// removed a name, holds no lock.
     pub(crate) fn help(&self, engine: &Arc<Engine>, delete: Delete) {
         let Some(queue) = &self.queue else { return };
         for _ in 0..HELP {
@@ -126,8 +131,9 @@ impl Deletions {
         }
     }
 
-    /// Has the thread drop objects that a commit has encoded, if it runs and they are many: to free the memory of a deleted inode takes
-    /// longer than to encode it, and operations wait for the commit. Does not block.
+    /// Has the thread drop objects that a commit has encoded, if it runs and they are many: to free
+    /// the memory of a deleted inode takes longer than to encode it, and operations wait for the
+    /// commit. Does not block.
     pub(crate) fn discard(&self, objects: Encoded) {
         let Some(queue) = self.queue.as_ref().filter(|_| objects.len() >= FEW) else { return };
         let mut state = queue.state.lock();
@@ -139,7 +145,8 @@ impl Deletions {
         queue.changed.notify_all();
     }
 
-    /// Executes all pending deletions, and stops the thread. Later ones are executed by the threads that drop the inodes.
+    /// Executes all pending deletions, and stops the thread. Later ones are executed by the threads
+    /// that drop the inodes.
     pub(crate) fn finish(&self) {
         let Some(queue) = &self.queue else { return };
         let mut state = queue.state.lock();
@@ -163,8 +170,8 @@ impl Queue {
         }
     }
 
-    /// Blocks until an inode waits or objects are to be dropped, and returns them. Returns `None` once nothing
-    /// waits and the thread must end.
+    /// Blocks until an inode waits or objects are to be dropped, and returns them. Returns `None`
+    /// once nothing waits and the thread must end.
     fn next(&self) -> Option<(Option<Arc<Inode>>, Encoded)> {
         let mut state = self.state.lock();
         while state.waiting.is_empty() && state.discarded.is_empty() {

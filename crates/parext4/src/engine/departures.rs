@@ -1,7 +1,8 @@
 //! Orphans whose blocks are about to become free, for a thread that has found no space.
 //!
-//! An inode without names is deleted when its last [`InodeRef`](crate::InodeRef) is dropped. Some references go without an action of a user: the
-//! references of background threads, and references that stand for a kernel which is about to forget the inode. They count as *departing*.
+//! An inode without names is deleted when its last [`InodeRef`](crate::InodeRef) is dropped. Some
+//! references go without an action of a user: the references of background threads, and references
+//! that stand for a kernel which is about to forget the inode. They count as *departing*.
 
 use super::Engine;
 use crate::inode::Inode;
@@ -13,8 +14,8 @@ use crate::sync::has_background_threads;
 pub(crate) enum Departure {
     /// No orphan has any, or a thread has waited for each in vain.
     None,
-    /// When a user drops a removed file, which may be under way, or when the kernel forgets one, which it does not while a process has it as
-    /// its directory.
+    /// When a user drops a removed file, which may be under way, or when the kernel forgets one,
+    /// which it does not while a process has it as its directory.
     WithLastUser,
     /// Soon: a truncation or a deletion is under way.
     Soon,
@@ -31,7 +32,8 @@ impl Engine {
         first
     }
 
-    /// Returns true if only departing references keep an orphan, for which no thread has waited in vain.
+    /// Returns true if only departing references keep an orphan, for which no thread has waited in
+    /// vain.
     pub(crate) fn has_departing_orphans(&self) -> bool {
         let mut found = false;
         self.orphans.visit(self.inodes(), |inode| {
@@ -44,8 +46,8 @@ impl Engine {
         found
     }
 
-    /// Has no thread wait again for the orphans there are now, because the caller has waited in vain, until a reference to the inode is
-    /// dropped.
+    /// Has no thread wait again for the orphans there are now, because the caller has waited in
+    /// vain, until a reference to the inode is dropped.
     pub(crate) fn await_no_more(&self) {
         self.orphans.visit(self.inodes(), |inode| {
             inode.stays.store(true, Ordering::Relaxed);

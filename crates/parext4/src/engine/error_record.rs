@@ -1,9 +1,10 @@
 //! Recording errors in the superblock of a volume that has stopped.
 //!
-//! While the journal works, errors are recorded in its next transaction. When the volume has stopped, nothing goes
-//! through the journal any more: the record is written into the superblock as the device has it, so that no counter of
-//! a transaction that is not durable comes with it. A replay may bring back a superblock without the record, so the
-//! journal's own superblock says too that there was an error (`s_errno`), as jbd2 leaves it when it aborts.
+//! While the journal works, errors are recorded in its next transaction. When the volume has
+//! stopped, nothing goes through the journal any more: the record is written into the superblock as
+//! the device has it, so that no counter of a transaction that is not durable comes with it. A
+//! replay may bring back a superblock without the record, so the journal's own superblock says too
+//! that there was an error (`s_errno`), as jbd2 leaves it when it aborts.
 
 use std::io::{IoSlice, IoSliceMut};
 
@@ -18,7 +19,8 @@ use crate::health::Health;
 use crate::journal::{Journal, LogMap};
 use crate::sync::Arc;
 
-/// Writes the record. It holds parts of the volume, not the volume, because the commit thread has it.
+/// Writes the record. It holds parts of the volume, not the volume, because the commit thread has
+/// it.
 #[derive(Debug)]
 pub(crate) struct ErrorRecorder {
     device: Arc<dyn Device>,
@@ -31,9 +33,10 @@ impl ErrorRecorder {
         Self { device: Arc::clone(device), health: Arc::clone(health), log }
     }
 
-    /// Writes the errors found, if any, into both superblocks on the device. The volume has stopped, but a checkpoint round
-    /// that was under way goes on to its end and writes both superblocks: the record waits for that, so that neither
-    /// overwrites the other. A failure is logged only, because the error that stopped the volume has been reported.
+    /// Writes the errors found, if any, into both superblocks on the device. The volume has
+    /// stopped, but a checkpoint round that was under way goes on to its end and writes both
+    /// superblocks: the record waits for that, so that neither overwrites the other. A failure is
+    /// logged only, because the error that stopped the volume has been reported.
     pub(crate) fn write(&self, journal: &Journal) {
         if let Some(found) = self.health.found() {
             journal.while_idle(|| self.write_alone(&found));

@@ -39,7 +39,8 @@ impl IdleCache {
     }
 }
 
-/// Checks once in each `after`, so the memory is released after the cache was idle for once to twice as long.
+/// Checks once in each `after`, so the memory is released after the cache was idle for once to
+/// twice as long.
 fn watch(timer: &SleepTimer, pages: &PageCache, after: Duration) {
     let mut seen = pages.uses();
     while timer.sleep(after) {

@@ -7,8 +7,9 @@ use crate::sync::yield_now;
 
 /// Counts operations until it is closed.
 ///
-/// An operation increments a count and then checks whether the gate is closed. The closing thread closes the gate and then waits
-/// until the counts are zero. All accesses are sequentially consistent, so one of the two sees the other.
+/// An operation increments a count and then checks whether the gate is closed. The closing thread
+/// closes the gate and then waits until the counts are zero. All accesses are sequentially
+/// consistent, so one of the two sees the other.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     closed: AtomicBool,

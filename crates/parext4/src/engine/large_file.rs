@@ -9,9 +9,9 @@ use crate::error::Result;
 const MAX_SMALL: u64 = 0x7fff_ffff;
 
 impl Engine {
-    /// Prepares the volume for a file of `size` bytes, before the first handle that sets such a size: adds the feature if the
-    /// volume lacks it. The transaction of the feature commits before the one of the size, or is the same. The caller holds
-    /// no handle.
+    /// Prepares the volume for a file of `size` bytes, before the first handle that sets such a
+    /// size: adds the feature if the volume lacks it. The transaction of the feature commits before
+    /// the one of the size, or is the same. The caller holds no handle.
     ///
     /// # Errors
     /// If the volume may not be changed.

@@ -1,7 +1,8 @@
 //! Timestamps that are written with the next transaction, whichever that is (H25).
 //!
-//! Invariant: an inode leaves the list only under a handle or in a commit, whose transaction then includes its pending time. So
-//! a thread that does not find an inode in the list finds its time in the running transaction or in an earlier one.
+//! Invariant: an inode leaves the list only under a handle or in a commit, whose transaction then
+//! includes its pending time. So a thread that does not find an inode in the list finds its time in
+//! the running transaction or in an earlier one.
 
 use std::collections::VecDeque;
 
@@ -29,7 +30,8 @@ impl LazyTimes {
     /// Adds the inode, unless it is in the list.
     fn add(&self, inode: &Arc<Inode>) {
         let mut waiting = self.0.lock();
-        // The flag is set under this lock, so a thread that finds the inode listed and then syncs also finds it in the list.
+        // The flag is set under this lock, so a thread that finds the inode listed and then syncs
+        // also finds it in the list.
         if inode.list() {
             waiting.push_back(Arc::clone(inode));
         }
@@ -47,8 +49,8 @@ impl LazyTimes {
         Some(inode)
     }
 
-    /// Adds the pending times of the first `count` inodes to the handle's transaction, as far as it has credits and room. Returns the
-    /// number of these inodes that remain in the list.
+    /// Adds the pending times of the first `count` inodes to the handle's transaction, as far as it
+    /// has credits and room. Returns the number of these inodes that remain in the list.
     pub(super) fn fold(&self, handle: &Handle<'_>, count: usize) -> usize {
         for folded in 0..count {
             if !handle.ensure(1) || handle.is_crowded() {
@@ -71,8 +73,9 @@ impl Engine {
         }
     }
 
-    /// Makes all changes durable that were made before the call, pending times included. The caller has no open handle. Blocks as
-    /// [`Journal::commit`](crate::journal::Journal::commit), and returns what it returns.
+    /// Makes all changes durable that were made before the call, pending times included. The caller
+    /// has no open handle. Blocks as [`Journal::commit`](crate::journal::Journal::commit), and
+    /// returns what it returns.
     ///
     /// # Errors
     /// If the volume has stopped or is closed, or a failure of this commit stops it.
@@ -81,11 +84,12 @@ impl Engine {
         self.journal().commit_all()
     }
 
-    /// Adds the times that are pending now to the running transaction. Commits the transaction and continues with the next one
-    /// whenever it is full. Blocks while a commit closes its transaction, because that commit may have passed the list already.
+    /// Adds the times that are pending now to the running transaction. Commits the transaction and
+    /// continues with the next one whenever it is full. Blocks while a commit closes its
+    /// transaction, because that commit may have passed the list already.
     pub(crate) fn fold_lazy_times(&self) -> Result<()> {
-        // Inodes leave the list in the order in which they joined it, so these leave it first, although other threads add inodes
-        // and remove some.
+        // Inodes leave the list in the order in which they joined it, so these leave it first,
+        // although other threads add inodes and remove some.
         let mut waiting = self.lazy().len();
         while waiting > 0 {
             let handle = self.journal().begin(1)?;
@@ -114,7 +118,8 @@ mod tests {
 
     const LONG_AGO: Timestamp = Timestamp { seconds: 5, nanoseconds: 0 };
 
-    /// Returns a device, a volume on it that commits only if asked to, and a file with an old time that is durable.
+    /// Returns a device, a volume on it that commits only if asked to, and a file with an old time
+    /// that is durable.
     fn volume_with_file() -> (Arc<MemDevice>, Volume, InodeRef) {
         let device = Arc::new(MemDevice::new(16 << 20));
         mkfs(&*device, &MkfsOptions::new()).unwrap();

@@ -38,8 +38,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Reads the inode from the device. `None` if its place in the table holds zeros, as for an inode that is being
-    /// created, whose number is in use before its transaction closes.
+    /// Reads the inode from the device. `None` if its place in the table holds zeros, as for an
+    /// inode that is being created, whose number is in use before its transaction closes.
     pub(crate) fn load_made(&self, ino: InodeNo) -> Result<Option<Inode>> {
         let place = self.allocator().inode_place(ino)?;
         let block = self.cache().read(place.block, BlockKind::InodeTable)?;
@@ -58,7 +58,8 @@ impl Engine {
         Inode::build(self.inode_parts(ino, &raw, block, place.offset)?, raw, None).map(Some)
     }
 
-    /// Creates a new inode at its zeroed place in the table. It becomes visible with a directory entry.
+    /// Creates a new inode at its zeroed place in the table. It becomes visible with a directory
+    /// entry.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if an inode of the number is in memory and has links.
@@ -80,7 +81,8 @@ impl Engine {
         Ok(inode)
     }
 
-    /// Returns the inode `ino` as a fast commit logged it, with an empty block map if its type has one. Its number was free.
+    /// Returns the inode `ino` as a fast commit logged it, with an empty block map if its type has
+    /// one. Its number was free.
     pub(crate) fn logged_inode(
         &self,
         ino: InodeNo,

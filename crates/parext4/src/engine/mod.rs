@@ -1,7 +1,9 @@
-//! The engine of an open volume: its device, geometry, health, caches, journal, allocator and table of inodes.
+//! The engine of an open volume: its device, geometry, health, caches, journal, allocator and table
+//! of inodes.
 //!
-//! Responsible for the parts that all operations need, for loading inodes, and for running changes in transactions
-//! ([`Engine::transact`]). Not responsible for operations: modules above this one add their own to [`Engine`], and this one uses none of them.
+//! Responsible for the parts that all operations need, for loading inodes, and for running changes
+//! in transactions ([`Engine::transact`]). Not responsible for operations: modules above this one
+//! add their own to [`Engine`], and this one uses none of them.
 
 mod block_watch;
 mod commit_hooks;
@@ -62,7 +64,8 @@ pub(crate) struct Engine {
     block_watch: BlockWatch,
     /// Reads and writes of file data in flight.
     in_flight: InFlight,
-    /// The result of closing the volume, with the text of the error. Held while the volume is being closed.
+    /// The result of closing the volume, with the text of the error. Held while the volume is being
+    /// closed.
     closed: Mutex<Option<Result<(), Arc<str>>>>,
     /// Number of open I/O queues.
     queues: AtomicU32,
@@ -74,7 +77,8 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Returns the engine of a volume that is being opened. `generation` is the first generation of a new inode.
+    /// Returns the engine of a volume that is being opened. `generation` is the first generation of
+    /// a new inode.
     pub(crate) fn new(parts: EngineParts, generation: u32) -> Self {
         Self {
             parts,
@@ -129,8 +133,9 @@ impl Engine {
         block_map.map_err(|error| self.health().note(inode.ino(), error))
     }
 
-    /// Runs `change` under a handle of `credits` blocks. Blocks until the journal has room. If `change` fails with a device error or
-    /// corruption after a change, stops the volume (I8). Before any other error, `change` must have undone its changes.
+    /// Runs `change` under a handle of `credits` blocks. Blocks until the journal has room. If
+    /// `change` fails with a device error or corruption after a change, stops the volume (I8).
+    /// Before any other error, `change` must have undone its changes.
     #[track_caller]
     pub(crate) fn transact<R>(
         &self,
@@ -140,7 +145,8 @@ impl Engine {
         self.check_writable()?;
         let handle = self.journal().begin(credits.min(self.journal().max_credits()))?;
         let result = change(&handle);
-        // Before the handle ends: a commit may wait for that, and must not include an incomplete change.
+        // Before the handle ends: a commit may wait for that, and must not include an incomplete
+        // change.
         match result {
             Err(error @ (Error::Device { .. } | Error::Corrupt(_))) if handle.has_changes() => {
                 Err(self.health().stop(error))

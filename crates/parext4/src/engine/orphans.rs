@@ -1,8 +1,10 @@
-//! Orphans: inodes that lost their last name while in use, or whose truncation takes several transactions.
+//! Orphans: inodes that lost their last name while in use, or whose truncation takes several
+//! transactions.
 //!
-//! Responsible for recording them on the device, so that the next open after a crash finishes their deletion or truncation. They are
-//! stored in the orphan file if the volume has one with a free slot, otherwise in the list from the superblock through the
-//! inodes' `i_dtime`. Source: kernel documentation, "Orphan file".
+//! Responsible for recording them on the device, so that the next open after a crash finishes their
+//! deletion or truncation. They are stored in the orphan file if the volume has one with a free
+//! slot, otherwise in the list from the superblock through the inodes' `i_dtime`. Source: kernel
+//! documentation, "Orphan file".
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -25,7 +27,8 @@ pub(crate) struct Orphans(Mutex<OrphanState>);
 
 #[derive(Debug, Default)]
 pub(crate) struct OrphanState {
-    /// The list on the device, from the last inode that was read to the head, by ascending numbers. A new orphan becomes the head.
+    /// The list on the device, from the last inode that was read to the head, by ascending numbers.
+    /// A new orphan becomes the head.
     list: BTreeMap<i64, Arc<Inode>>,
     /// The number of each inode in the list.
     listed: HashMap<InodeNo, i64>,
@@ -45,15 +48,16 @@ pub(crate) struct OrphanFile {
 }
 
 impl Orphans {
-    /// Maximum number of blocks that adding or removing one orphan registers: the superblock, the inode, its neighbour.
+    /// Maximum number of blocks that adding or removing one orphan registers: the superblock, the
+    /// inode, its neighbour.
     pub(crate) const CREDITS: u32 = 3;
 
     pub(crate) fn new() -> Self {
         Self(Mutex::new(Rank::Orphans, OrphanState::default()))
     }
 
-    /// Adds an inode under the handle that makes it an orphan. Does nothing if it is one already: an inode may lose its last name while
-    /// a truncation is in progress, or the reverse.
+    /// Adds an inode under the handle that makes it an orphan. Does nothing if it is one already:
+    /// an inode may lose its last name while a truncation is in progress, or the reverse.
     pub(crate) fn add(&self, engine: &Engine, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
         self.lock().add(engine, handle, inode);
         Ok(())
@@ -64,7 +68,8 @@ impl Orphans {
         self.0.lock()
     }
 
-    /// Removes an inode, if it is an orphan, under the handle that finishes its deletion or truncation.
+    /// Removes an inode, if it is an orphan, under the handle that finishes its deletion or
+    /// truncation.
     pub(crate) fn remove(&self, engine: &Engine, handle: &Handle<'_>, inode: &Arc<Inode>) {
         self.0.lock().remove(engine, handle, inode);
     }
@@ -72,16 +77,17 @@ impl Orphans {
     /// Like [`remove`](Self::remove), but keeps an inode without names, whose deletion removes it.
     pub(crate) fn remove_named(&self, engine: &Engine, handle: &Handle<'_>, inode: &Arc<Inode>) {
         let mut state = self.0.lock();
-        // A thread that removes the last name decrements the count before it adds the inode. So either this thread sees the
-        // count, or that thread adds the inode again.
+        // A thread that removes the last name decrements the count before it adds the inode. So
+        // either this thread sees the count, or that thread adds the inode again.
         let links = inode.core().links;
         if links > 0 {
             state.remove(engine, handle, inode);
         }
     }
 
-    /// Adds the next inodes of the list on the device, after the inodes that were read before. Inode `unread` follows, or none if it is 0.
-    /// Returns true if no inode of the list is in memory.
+    /// Adds the next inodes of the list on the device, after the inodes that were read before.
+    /// Inode `unread` follows, or none if it is 0. Returns true if no inode of the list is in
+    /// memory.
     pub(crate) fn extend_list(&self, read: &[Arc<Inode>], unread: u32) -> bool {
         let mut state = self.0.lock();
         let mut number = state.list.first_key_value().map_or(0, |(&number, _)| number);

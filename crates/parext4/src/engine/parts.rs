@@ -207,7 +207,8 @@ impl Engine {
         &self.in_flight
     }
 
-    /// Returns the result of closing the volume, with the text of the error. Its lock is held while the volume is being closed.
+    /// Returns the result of closing the volume, with the text of the error. Its lock is held while
+    /// the volume is being closed.
     #[inline]
     pub(crate) fn closed(&self) -> &Mutex<Option<Result<(), Arc<str>>>> {
         &self.closed

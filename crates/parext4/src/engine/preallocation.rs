@@ -53,7 +53,8 @@ impl Engine {
         }
     }
 
-    /// Removes the inode from the list and sets its state to `now`. Returns true if it was in the list.
+    /// Removes the inode from the list and sets its state to `now`. Returns true if it was in the
+    /// list.
     pub(crate) fn forget_preallocated(&self, inode: &Arc<Inode>, now: PastEnd) -> bool {
         if inode.past_end() != PastEnd::Preallocated {
             return false;

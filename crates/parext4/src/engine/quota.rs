@@ -9,7 +9,8 @@ use crate::error::Result;
 use crate::quota::{Charges, Dquots, QuotaIds, ReservedQuota};
 
 impl Engine {
-    /// Returns the charges of an inode with these fields; `None` if the volume has no quotas or does not count the inode.
+    /// Returns the charges of an inode with these fields; `None` if the volume has no quotas or
+    /// does not count the inode.
     pub(crate) fn charges_of(&self, ino: InodeNo, raw: &RawInode) -> Result<Option<Charges>> {
         let is_counted = || self.superblock().is_counted(ino) && !raw.flags.contains(InodeFlags::EA_INODE);
         Ok(match &self.quotas {

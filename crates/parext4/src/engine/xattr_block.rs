@@ -1,7 +1,8 @@
 //! The block of extended attributes that an inode may have.
 //!
-//! Inodes may share a block, which counts them. Invariant: a block that several inodes share is not overwritten. An inode
-//! whose attributes change gets a block of its own, and releases its reference to the shared one.
+//! Inodes may share a block, which counts them. Invariant: a block that several inodes share is not
+//! overwritten. An inode whose attributes change gets a block of its own, and releases its
+//! reference to the shared one.
 
 use parext4_format::FsBlock;
 use parext4_format::xattr;
@@ -27,8 +28,9 @@ impl Engine {
         if number.get() == 0 { Ok(None) } else { self.xattr_block(number).map(Some) }
     }
 
-    /// Writes the inode's attributes into its block. Returns true if the old contents of the block exist no more. Allocates a block, on behalf of a caller with `credentials`, if
-    /// the inode has none or shares the one it has.
+    /// Writes the inode's attributes into its block. Returns true if the old contents of the block
+    /// exist no more. Allocates a block, on behalf of a caller with `credentials`, if the inode has
+    /// none or shares the one it has.
     pub(crate) fn write_xattr_block(
         &self,
         handle: &Handle<'_>,
@@ -64,14 +66,14 @@ impl Engine {
         Ok(is_last)
     }
 
-    /// Releases the inode's reference to its block of attributes, if it has one, and frees the block with the last one. Returns true if
-    /// this was the last one.
+    /// Releases the inode's reference to its block of attributes, if it has one, and frees the
+    /// block with the last one. Returns true if this was the last one.
     pub(crate) fn release_xattr_block(&self, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<bool> {
         self.release_xattr_block_if(handle, inode, |_| true)
     }
 
-    /// Like [`release_xattr_block`](Self::release_xattr_block), but leaves the block to its last user if `may_free` is false for its
-    /// contents. Returns false only then.
+    /// Like [`release_xattr_block`](Self::release_xattr_block), but leaves the block to its last
+    /// user if `may_free` is false for its contents. Returns false only then.
     pub(crate) fn try_release_xattr_block(
         &self,
         handle: &Handle<'_>,
@@ -93,7 +95,8 @@ impl Engine {
             return Ok(true);
         }
         let block = self.xattr_block(number)?;
-        // In one step, because other inodes may release their references to the block at the same time.
+        // In one step, because other inodes may release their references to the block at the same
+        // time.
         let references = handle.change(&block, |bytes| match xattr::refcount(bytes) {
             1 if !may_free(bytes) => None,
             references => {

@@ -42,7 +42,8 @@ impl From<FormatError> for Corruption {
     }
 }
 
-/// Prints `structure: field: problem (inode 12, block 34, group 1)`, without the parts that are not set.
+/// Prints `structure: field: problem (inode 12, block 34, group 1)`, without the parts that are not
+/// set.
 impl fmt::Display for Corruption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for name in [self.structure, self.field].into_iter().flatten() {

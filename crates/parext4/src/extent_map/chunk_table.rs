@@ -64,7 +64,8 @@ impl ChunkTable {
         Self { first: SwapOption::new(None), groups: Swap::new(Arc::new(Vec::new())), memory: Bytes::new(0) }
     }
 
-    /// Calls `f` with the slot of the region of `block`. Returns `None` if the table has no slot for it.
+    /// Calls `f` with the slot of the region of `block`. Returns `None` if the table has no slot
+    /// for it.
     #[inline]
     pub(super) fn with<R>(&self, block: FileBlock, f: impl FnOnce(&Slot) -> R) -> Option<R> {
         let Some(place) = SlotPosition::of(block) else { return Some(f(&self.first)) };
@@ -216,7 +217,8 @@ mod tests {
         assert_eq!(memory(&[0, 2]), 2 * (chunk + group) + 3 * entry);
     }
 
-    /// Copying the list of all chunks for each new one would take a time that grows with the square of the file.
+    /// Copying the list of all chunks for each new one would take a time that grows with the square
+    /// of the file.
     #[test]
     fn a_new_chunk_copies_no_list_of_chunks() {
         let table = ChunkTable::new();

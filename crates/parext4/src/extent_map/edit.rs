@@ -29,7 +29,8 @@ impl Edit<'_, '_> {
     /// Allocates `count` blocks for new nodes.
     ///
     /// # Errors
-    /// The caller has reserved the blocks, so a missing block is reported as corruption, which stops the volume.
+    /// The caller has reserved the blocks, so a missing block is reported as corruption, which
+    /// stops the volume.
     pub(super) fn allocate_nodes(&mut self, count: u32) -> Result<SmallVec<[FsBlock; 8]>> {
         let mut blocks = SmallVec::new();
         for _ in 0..count {

@@ -88,10 +88,11 @@ impl Leaf {
         self.marks.load().as_ref().map_or(Marking::Refused, |marks| marks.set(tid, blocks))
     }
 
-    /// Computes the leaf after `change` in transaction `tid`. `capacity` is the maximum number of entries.
+    /// Computes the leaf after `change` in transaction `tid`. `capacity` is the maximum number of
+    /// entries.
     ///
-    /// The marks stay in force if the change fills a hole, the set accepts marks of `tid`, and the leaf has room for two
-    /// entries for each mark. Otherwise they are retired and folded.
+    /// The marks stay in force if the change fills a hole, the set accepts marks of `tid`, and the
+    /// leaf has room for two entries for each mark. Otherwise they are retired and folded.
     pub(super) fn outcome(&self, change: &Change, tid: u64, capacity: usize, pins: &Pins) -> Outcome {
         let marks = self.marks.load();
         if let Some(marks) = marks.as_ref().filter(|marks| change.fills_hole() && marks.accepts(tid)) {
@@ -149,7 +150,8 @@ pub(super) fn kept_free(capacity: usize) -> usize {
     capacity / FREE_SHARE
 }
 
-/// Returns `extents` with the blocks of the sorted ranges `written` converted from unwritten to written.
+/// Returns `extents` with the blocks of the sorted ranges `written` converted from unwritten to
+/// written.
 fn fold(extents: &[Extent], written: &[(u32, u32)]) -> Vec<Extent> {
     let mut out: Vec<Extent> = Vec::with_capacity(extents.len() + 2 * written.len());
     let mut marks = written.iter().copied().peekable();
@@ -191,8 +193,8 @@ fn push_joined(out: &mut Vec<Extent>, piece: Option<Extent>) {
     }
 }
 
-/// File blocks at which unwritten extents were split for writes in flight. The parts must not be joined before the
-/// writes have completed.
+/// File blocks at which unwritten extents were split for writes in flight. The parts must not be
+/// joined before the writes have completed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pins(Vec<FileBlock>);
 
@@ -223,7 +225,8 @@ pub(super) struct Splice {
 impl Splice {
     /// Returns the number of extents of a leaf of `len` extents after the change.
     ///
-    /// Filling a hole adds at most one, converting within one extent at most two, and removing a part at most one.
+    /// Filling a hole adds at most one, converting within one extent at most two, and removing a
+    /// part at most one.
     pub(super) fn len_after(&self, len: usize) -> usize {
         len - self.range.len() + self.extents.len()
     }
@@ -243,7 +246,8 @@ pub(super) fn splice(extents: &[Extent], change: &Change, pins: &Pins) -> Splice
     let (start, end) = (change.blocks.start().to_u64(), change.blocks.end());
     let from = extents.partition_point(|extent| extent.end() <= start);
     let to = extents.partition_point(|extent| extent.logical.to_u64() < end).max(from);
-    // Folding marks may have split the extent that the caller found, so the range may cover more than one extent.
+    // Folding marks may have split the extent that the caller found, so the range may cover more
+    // than one extent.
     debug_assert!(!change.fills_hole() || to == from, "something is mapped where a hole is filled");
     let before = from.saturating_sub(1)..from;
     let after = to..(to + 1).min(extents.len());

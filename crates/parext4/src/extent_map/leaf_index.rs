@@ -64,7 +64,8 @@ impl LeafIndex {
         (group, last_at_or_before(&self.groups[group].firsts, block))
     }
 
-    /// Returns the leaf that maps or would map `block`, and the number of blocks from `block` to the next leaf.
+    /// Returns the leaf that maps or would map `block`, and the number of blocks from `block` to
+    /// the next leaf.
     pub(super) fn leaf(&self, block: FileBlock) -> (&Leaf, u32) {
         let (group, at) = self.position(block);
         let LeafGroup { firsts, leaves } = &*self.groups[group];
@@ -72,7 +73,8 @@ impl LeafIndex {
         (&leaves[at], next.map_or(u32::MAX, |next| *next - block))
     }
 
-    /// Returns the leaf that maps or would map `block` and all leaves after it, each with its first file block.
+    /// Returns the leaf that maps or would map `block` and all leaves after it, each with its first
+    /// file block.
     fn leaves_from(&self, block: FileBlock) -> impl Iterator<Item = (FileBlock, &Leaf)> {
         let (group, at) = self.position(block);
         self.groups[group..].iter().flat_map(|group| group.iter()).skip(at)

@@ -34,7 +34,8 @@ const CLOSED: usize = usize::MAX / 2;
 /// Marked ranges, as `(start, end)` in file blocks.
 pub(super) type Marked = SmallVec<[(u32, u32); MAX_MARKS]>;
 
-/// A set of marks. Random writes visit leaves in random order, so a mark touches as few cache lines as possible.
+/// A set of marks. Random writes visit leaves in random order, so a mark touches as few cache lines
+/// as possible.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Marks {
@@ -44,7 +45,8 @@ pub(super) struct Marks {
     next: AtomicUsize,
     /// Number of usable slots.
     room: usize,
-    /// `0`, or the first block (low half) and the length (high half) of a range. [`RETIRED`] may be set in either case.
+    /// `0`, or the first block (low half) and the length (high half) of a range. [`RETIRED`] may be
+    /// set in either case.
     slots: [AtomicU64; MAX_MARKS],
 }
 
@@ -76,8 +78,8 @@ impl Marks {
         self.next.load(Ordering::Relaxed) >= CLOSED
     }
 
-    /// Returns true if the set is armed for transaction `tid` and not retired. The transaction has then registered the
-    /// leaf.
+    /// Returns true if the set is armed for transaction `tid` and not retired. The transaction has
+    /// then registered the leaf.
     pub(super) fn accepts(&self, tid: u64) -> bool {
         self.is_armed_for(tid) && !self.is_retired()
     }

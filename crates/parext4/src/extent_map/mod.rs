@@ -101,8 +101,8 @@ impl ExtentMap {
         }
     }
 
-    /// Returns the state of `block` and of blocks after it in the same state, at most `max` blocks. The run may
-    /// continue after the returned part.
+    /// Returns the state of `block` and of blocks after it in the same state, at most `max` blocks.
+    /// The run may continue after the returned part.
     #[inline]
     pub(crate) fn lookup(&self, block: FileBlock, max: u32) -> Mapping {
         let found = self.view.with_region(block, |region| region.lookup(block, max));
@@ -127,10 +127,12 @@ impl ExtentMap {
         }
     }
 
-    /// Returns the whole run that begins at `block`, at most `max` blocks. Multiple extents and leaves may map it.
+    /// Returns the whole run that begins at `block`, at most `max` blocks. Multiple extents and
+    /// leaves may map it.
     pub(crate) fn run(&self, block: FileBlock, max: u32) -> Mapping {
         let mut run = self.lookup(block, max);
-        // The blocks from the first one on may end before `max`, at the last block that a file can have.
+        // The blocks from the first one on may end before `max`, at the last block that a file can
+        // have.
         while run.len < max
             && let Some(next) = block.checked_add(run.len)
             && run.join(&self.lookup(next, max - run.len))
@@ -169,7 +171,8 @@ impl ExtentMap {
             .unwrap_or(BlockRange::of_block(block))
     }
 
-    /// Returns the volume block at which a new block for `block` would continue the extent before it.
+    /// Returns the volume block at which a new block for `block` would continue the extent before
+    /// it.
     pub(crate) fn goal(&self, block: FileBlock) -> Option<FsBlock> {
         let before = self.leaf_index.load().extent_before(block)?;
         Some(before.physical + u64::from(block - before.logical))
@@ -225,7 +228,8 @@ impl ExtentMap {
         done
     }
 
-    /// Marks the part of `blocks` that one leaf maps. Returns its length in blocks, or 0 if the leaf refused the mark.
+    /// Marks the part of `blocks` that one leaf maps. Returns its length in blocks, or 0 if the
+    /// leaf refused the mark.
     fn mark_leaf(&self, tid: u64, blocks: BlockRange) -> u32 {
         for _ in 0..MARK_TRIES {
             let leaf_index = self.leaf_index.load();
@@ -240,31 +244,34 @@ impl ExtentMap {
         0
     }
 
-    /// Returns the maximum number of blocks that one change registers, excluding the inode and the mapped blocks.
+    /// Returns the maximum number of blocks that one change registers, excluding the inode and the
+    /// mapped blocks.
     pub(crate) fn change_credits(&self) -> u32 {
         Self::credits_at_depth(self.depth())
     }
 
     /// Like [`change_credits`](Self::change_credits), for a tree of `depth`.
     ///
-    /// Counts the changed nodes; the added or removed nodes, each with its group's bitmap and descriptor; the
-    /// superblock; and a revoke block for removed nodes.
+    /// Counts the changed nodes; the added or removed nodes, each with its group's bitmap and
+    /// descriptor; the superblock; and a revoke block for removed nodes.
     pub(crate) fn credits_at_depth(depth: u16) -> u32 {
         let depth = u32::from(depth);
         depth + 3 * (depth + 1) + 2
     }
 
-    /// Returns the maximum number of blocks that a change registers if it adds `blocks` nodes and removes none.
+    /// Returns the maximum number of blocks that a change registers if it adds `blocks` nodes and
+    /// removes none.
     pub(crate) fn set_credits(&self, blocks: u32) -> u32 {
         u32::from(self.depth()) + if blocks == 0 { 0 } else { 3 * blocks + 1 }
     }
 
-    /// Returns the maximum number of new blocks that converting one range needs, in a tree of `depth` or one level
-    /// deeper. Another thread may add that level while the data is being written.
+    /// Returns the maximum number of new blocks that converting one range needs, in a tree of
+    /// `depth` or one level deeper. Another thread may add that level while the data is being
+    /// written.
     ///
-    /// Only the extents at the two ends of the range are split. Each extent between stays one extent or joins its
-    /// neighbour. So at most two changes need blocks, `depth + 1` each. If the first change makes the tree deeper, the
-    /// second cannot.
+    /// Only the extents at the two ends of the range are split. Each extent between stays one
+    /// extent or joins its neighbour. So at most two changes need blocks, `depth + 1` each. If the
+    /// first change makes the tree deeper, the second cannot.
     pub(crate) fn worst_case(depth: u16) -> u32 {
         2 * (u32::from(depth) + 2)
     }

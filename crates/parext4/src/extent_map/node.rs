@@ -80,14 +80,16 @@ impl Tree {
         LeafIndex::new(groups, self.depth)
     }
 
-    /// Computes the new contents of the leaf that `change` concerns. Retires the leaf's marks if they must be folded.
+    /// Computes the new contents of the leaf that `change` concerns. Retires the leaf's marks if
+    /// they must be folded.
     pub(super) fn outcome(&self, change: &Change, tid: u64) -> Outcome {
         let capacity = if self.depth == 0 { ROOT_CAPACITY } else { self.capacity };
         self.root.leaf_for(change.blocks.start()).outcome(change, tid, capacity, &self.pins)
     }
 
-    /// Returns the number of new nodes below the root that the change needs, and the number of entries of the root
-    /// before it grows. Leaves split if they have more than `split_above` entries.
+    /// Returns the number of new nodes below the root that the change needs, and the number of
+    /// entries of the root before it grows. Leaves split if they have more than `split_above`
+    /// entries.
     pub(super) fn plan(&self, change: &Change, outcome: &Outcome, split_above: usize) -> (u32, usize) {
         self.root.plan(change.blocks.start(), outcome.after.len(), self.capacity, split_above)
     }
@@ -119,7 +121,8 @@ impl Node {
         self.first
     }
 
-    /// Returns true if the cached first block and the listed leaves of this node and each node below are up to date.
+    /// Returns true if the cached first block and the listed leaves of this node and each node
+    /// below are up to date.
     fn is_up_to_date(&self) -> bool {
         let children = match &self.content {
             Content::Leaf(_) => &[][..],
@@ -166,8 +169,8 @@ impl Node {
         }
     }
 
-    /// Returns the number of new nodes below this one if the leaf for `block` gets `len` entries, and the number of
-    /// entries of this node before it splits.
+    /// Returns the number of new nodes below this one if the leaf for `block` gets `len` entries,
+    /// and the number of entries of this node before it splits.
     fn plan(&self, block: FileBlock, len: usize, capacity: usize, split_above: usize) -> (u32, usize) {
         let Content::Index(children) = &self.content else { return (0, len) };
         let child = &children[child_for(children, block)];
@@ -177,7 +180,8 @@ impl Node {
         (nodes + u32::from(splits), children.len() + usize::from(splits) - gone)
     }
 
-    /// Registers the node's block with the handle. Does nothing for the root, which the inode registers.
+    /// Registers the node's block with the handle. Does nothing for the root, which the inode
+    /// registers.
     fn register(&mut self, handle: &Handle<'_>, cache: &MetaCache, kind: BlockKind) -> Result<()> {
         if let Some(block) = self.block {
             let meta = match self.dirty.take() {
@@ -201,7 +205,8 @@ impl Node {
     }
 }
 
-/// Returns the child that maps or would map `block`: the last child that starts at or before it, or the first child.
+/// Returns the child that maps or would map `block`: the last child that starts at or before it, or
+/// the first child.
 fn child_for(children: &[Node], block: FileBlock) -> usize {
     children.partition_point(|child| child.first() <= block).saturating_sub(1)
 }

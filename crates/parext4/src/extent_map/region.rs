@@ -58,8 +58,9 @@ struct LeafContents {
 }
 
 impl Region {
-    /// Builds the region that begins at file block `first` from the leaves. Returns `None` if the whole region is a hole.
-    /// Shares the bitmap of the version `before`, and sets the bits of the file blocks `changed` from the leaves.
+    /// Builds the region that begins at file block `first` from the leaves. Returns `None` if the
+    /// whole region is a hole. Shares the bitmap of the version `before`, and sets the bits of the
+    /// file blocks `changed` from the leaves.
     pub(super) fn build(
         leaves: &LeafIndex,
         first: FileBlock,
@@ -88,7 +89,8 @@ impl Region {
         Some(Arc::new(Self { first, runs, written: bits }))
     }
 
-    /// Returns the version that also maps `extent`, which was a hole. Copies the runs and does not read the leaves.
+    /// Returns the version that also maps `extent`, which was a hole. Copies the runs and does not
+    /// read the leaves.
     pub(super) fn with_filled(&self, extent: Extent) -> Option<Arc<Self>> {
         let piece = cut(extent, blocks_of(self.first))?;
         let run = RegionRun { at: piece.logical - self.first, len: piece.len, start: piece.physical };
@@ -110,8 +112,8 @@ impl Region {
         Some(Arc::new(Self { first: self.first, runs: with_run(&self.runs, run), written: bits }))
     }
 
-    /// Returns the state of `block` and of blocks after it in the same state, at most `max` blocks and not past the
-    /// region. The run may continue after the returned part.
+    /// Returns the state of `block` and of blocks after it in the same state, at most `max` blocks
+    /// and not past the region. The run may continue after the returned part.
     #[inline]
     pub(super) fn lookup(&self, block: FileBlock, max: u32) -> Mapping {
         let at = block - self.first;
@@ -219,10 +221,12 @@ fn within_region(first: FileBlock, blocks: BlockRange) -> Range<u32> {
     at..at + part.count()
 }
 
-/// One bit for each block of a region, set if the block is written. The bit of a hole has no meaning.
+/// One bit for each block of a region, set if the block is written. The bit of a hole has no
+/// meaning.
 ///
-/// A thread that changes a bit, and a thread that depends on its value, hold the range of its block. So the range
-/// lock orders them (I2). Other threads change the remaining bits of the same word at any time.
+/// A thread that changes a bit, and a thread that depends on its value, hold the range of its
+/// block. So the range lock orders them (I2). Other threads change the remaining bits of the same
+/// word at any time.
 #[derive(Debug, Default)]
 struct Bits([AtomicU64; WORDS]);
 

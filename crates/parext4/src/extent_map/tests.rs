@@ -1,4 +1,5 @@
-//! Tests of the map against a model: random changes, then a comparison with the tree read back from the device.
+//! Tests of the map against a model: random changes, then a comparison with the tree read back from
+//! the device.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +25,8 @@ use crate::{Credentials, Error, InodeNo, InodeRef, MemDevice, MkfsOptions, Volum
 enum Change {
     Add(u32, u32),
     Convert(u32, u32),
-    /// Like [`Change::Convert`], for an extent that was split at both ends before, without any reserved block.
+    /// Like [`Change::Convert`], for an extent that was split at both ends before, without any
+    /// reserved block.
     ConvertCut(u32, u32),
     /// Converts written blocks to unwritten ones.
     Zero(u32, u32),

@@ -80,13 +80,14 @@ impl View {
         self.regions.with(block, |slot| slot.load().as_deref().map(f))?
     }
 
-    /// Sets the bits of `blocks`, which are mapped. The caller holds their range, and has changed or marked their
-    /// leaves.
+    /// Sets the bits of `blocks`, which are mapped. The caller holds their range, and has changed
+    /// or marked their leaves.
     pub(super) fn set_written(&self, blocks: BlockRange) {
         for first in regions(blocks) {
             let set = || self.with_region(first, |region| region.set_written(blocks));
             if set().is_none() {
-                // Another thread may be building the region and may have read the leaf before the mark.
+                // Another thread may be building the region and may have read the leaf before the
+                // mark.
                 let _shared = self.lock_shared();
                 set();
             }

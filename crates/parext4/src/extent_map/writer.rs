@@ -27,8 +27,8 @@ use crate::mapping::Shift;
 use crate::meta::MetaCache;
 use crate::sync::{Arc, WriteGuard};
 
-/// After this number of consecutive conversions, a leaf stored in the root moves into a block. The root has four
-/// entries and almost no room for marks.
+/// After this number of consecutive conversions, a leaf stored in the root moves into a block. The
+/// root has four entries and almost no room for marks.
 const EARLY_GROWTH: u32 = 16;
 
 /// A planned change. It is valid until the [`Writer`] that made it is dropped or applies a change.
@@ -172,10 +172,11 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Moves extents to other file blocks while the handle has credits. Returns true if all extents were moved;
-    /// otherwise `shift` holds the remaining part.
+    /// Moves extents to other file blocks while the handle has credits. Returns true if all extents
+    /// were moved; otherwise `shift` holds the remaining part.
     ///
-    /// The caller holds the ranges of all blocks concerned, and has reserved room for an extent that is split.
+    /// The caller holds the ranges of all blocks concerned, and has reserved room for an extent
+    /// that is split.
     ///
     /// # Errors
     /// An error means corruption or a failed read; the volume must stop.

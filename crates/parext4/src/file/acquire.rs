@@ -8,8 +8,9 @@ use crate::inode_ref::InodeRef;
 use crate::operation::Operation;
 
 impl DirectFile {
-    /// Waits until an operation may proceed that neither ends at the end of the file nor extends it, or that sets the
-    /// size, and writes back or drops the pages in its way. What admission saw of the file is true as long as the range is held (I2).
+    /// Waits until an operation may proceed that neither ends at the end of the file nor extends
+    /// it, or that sets the size, and writes back or drops the pages in its way. What admission saw
+    /// of the file is true as long as the range is held (I2).
     ///
     /// # Errors
     /// As [`make_coherent`](InodeRef::make_coherent).
@@ -24,8 +25,8 @@ impl DirectFile {
         Ok(held.expect("only a read is over at the end of the file"))
     }
 
-    /// As [`admit`](Self::admit), for a read; [`Transfer::end`] is then where it ends. Returns `None` if it begins at or
-    /// past the end of the file.
+    /// As [`admit`](Self::admit), for a read; [`Transfer::end`] is then where it ends. Returns
+    /// `None` if it begins at or past the end of the file.
     #[inline]
     pub(super) fn acquire_to_read(&self, transfer: &mut Transfer) -> Result<Option<HeldRange<'_>>> {
         let mut held = self.node.acquire_with(transfer, InodeRef::make_coherent)?;

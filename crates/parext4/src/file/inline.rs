@@ -1,16 +1,18 @@
 //! Files whose contents lie in the inode.
 //!
-//! Such a file has neither blocks nor pages: a write of its data is a change of its inode, in one transaction. Responsible for
-//! reading and changing the contents there, and for moving them to a block when they need one. The contents never return to the
-//! inode, as in the kernel.
+//! Such a file has neither blocks nor pages: a write of its data is a change of its inode, in one
+//! transaction. Responsible for reading and changing the contents there, and for moving them to a
+//! block when they need one. The contents never return to the inode, as in the kernel.
 //!
-//! 1. An operation that changes the file checks without a lock whether the contents lie in the inode. If not, it goes on as for any
-//!    file: they never will.
+//! 1. An operation that changes the file checks without a lock whether the contents lie in the
+//!    inode. If not, it goes on as for any file: they never will.
 //! 2. It holds the whole file exclusively ([`Operation::ChangeInline`]), and checks again (H36).
-//! 3. If the new contents fit the inode, it stores them there, under the lock of the attributes, which share the space.
-//! 4. Otherwise it writes the contents to a free block that is [kept](crate::allocator) for it. Then one transaction allocates the
-//!    block, maps it, and removes the contents from the inode. The commit flushes the device before (H8), so a crash leaves the
-//!    contents in one of the two places. The operation releases the file and starts over at step 1.
+//! 3. If the new contents fit the inode, it stores them there, under the lock of the attributes,
+//!    which share the space.
+//! 4. Otherwise it writes the contents to a free block that is [kept](crate::allocator) for it.
+//!    Then one transaction allocates the block, maps it, and removes the contents from the inode.
+//!    The commit flushes the device before (H8), so a crash leaves the contents in one of the two
+//!    places. The operation releases the file and starts over at step 1.
 //!
 //! A read checks under its own range where the contents are.
 
@@ -48,8 +50,8 @@ impl DirectFile {
         Ok(self.engine().block_map(self.inode())?.is_inline())
     }
 
-    /// Copies contents in the inode from byte `offset` on, and zeros after their end. Returns false, and copies nothing, if they are
-    /// in blocks. `hold` covers the bytes.
+    /// Copies contents in the inode from byte `offset` on, and zeros after their end. Returns
+    /// false, and copies nothing, if they are in blocks. `hold` covers the bytes.
     #[inline]
     pub(in crate::file) fn read_inline<L: Deref<Target = RangeLock>>(
         &self,
@@ -69,8 +71,8 @@ impl DirectFile {
         Ok(true)
     }
 
-    /// Returns the contents in the inode, at most as many bytes as the file has; `None` if they are in blocks. A file that the kernel
-    /// has made larger than its contents ends with a hole.
+    /// Returns the contents in the inode, at most as many bytes as the file has; `None` if they are
+    /// in blocks. A file that the kernel has made larger than its contents ends with a hole.
     pub(in crate::file) fn inline_contents(&self) -> Result<Option<Vec<u8>>> {
         let contents = self.engine().inline_contents(self.inode())?;
         Ok(contents.map(|mut contents| {
@@ -79,12 +81,15 @@ impl DirectFile {
         }))
     }
 
-    /// Writes `bufs` to contents in the inode if they fit there, and returns the offset at which they were written. Otherwise, and if
-    /// the contents are in blocks already, returns `None` with the contents in blocks. The caller holds no range.
+    /// Writes `bufs` to contents in the inode if they fit there, and returns the offset at which
+    /// they were written. Otherwise, and if the contents are in blocks already, returns `None` with
+    /// the contents in blocks. The caller holds no range.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]; [`Error::QuotaExceeded`]; [`Error::FileTooLarge`](crate::Error::FileTooLarge);
-    /// [`Error::Invalid`](crate::Error::Invalid) for a direct write that is not aligned; corruption; the errors of the device.
+    /// [`Error::NoSpace`]; [`Error::QuotaExceeded`];
+    /// [`Error::FileTooLarge`](crate::Error::FileTooLarge);
+    /// [`Error::Invalid`](crate::Error::Invalid) for a direct write that is not aligned;
+    /// corruption; the errors of the device.
     pub(in crate::file) fn write_inline(
         &self,
         bufs: &[IoSlice<'_>],
@@ -119,8 +124,9 @@ impl DirectFile {
         })
     }
 
-    /// Sets the size of a file whose contents lie in the inode, if as many bytes fit there. Otherwise, and if the contents are in
-    /// blocks already, returns false with the contents in blocks. The caller holds no range.
+    /// Sets the size of a file whose contents lie in the inode, if as many bytes fit there.
+    /// Otherwise, and if the contents are in blocks already, returns false with the contents in
+    /// blocks. The caller holds no range.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; [`Error::QuotaExceeded`]; corruption; the errors of the device.
@@ -139,7 +145,8 @@ impl DirectFile {
         })
     }
 
-    /// Moves contents in the inode to blocks, for an operation that changes blocks. The caller holds no range.
+    /// Moves contents in the inode to blocks, for an operation that changes blocks. The caller
+    /// holds no range.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; [`Error::QuotaExceeded`]; corruption; the errors of the device.
@@ -154,8 +161,9 @@ impl DirectFile {
         })
     }
 
-    /// Makes contents in the inode `size` bytes long, has `edit` change them, and stores them. If they do not fit, moves the contents
-    /// to blocks instead and returns false; also if they were moved before. The caller holds the whole file exclusively.
+    /// Makes contents in the inode `size` bytes long, has `edit` change them, and stores them. If
+    /// they do not fit, moves the contents to blocks instead and returns false; also if they were
+    /// moved before. The caller holds the whole file exclusively.
     fn change_inline(&self, size: u64, dates: bool, edit: impl FnOnce(&mut Vec<u8>)) -> Result<bool> {
         let (engine, inode) = (self.engine(), self.inode());
         let xattrs = self.node.lock_xattrs();
@@ -181,7 +189,8 @@ impl DirectFile {
         Ok(true)
     }
 
-    /// Moves `contents` from the inode to a block. The caller holds the whole file exclusively, and the lock of the attributes.
+    /// Moves `contents` from the inode to a block. The caller holds the whole file exclusively, and
+    /// the lock of the attributes.
     fn move_out_of_inode(&self, contents: &[u8]) -> Result<()> {
         let (engine, inode) = (self.engine(), self.inode());
         let mut kept = None;

@@ -1,8 +1,9 @@
 //! Files: reading and writing their bytes from any number of threads.
 //!
-//! Every operation passes [admission](crate::admission), which decides the byte range that it needs. The operation
-//! holds that range from before it reads the map until after its last change (I2). Operations on disjoint ranges
-//! share no other lock, except briefly while the map, the allocator or the journal change.
+//! Every operation passes [admission](crate::admission), which decides the byte range that it
+//! needs. The operation holds that range from before it reads the map until after its last change
+//! (I2). Operations on disjoint ranges share no other lock, except briefly while the map, the
+//! allocator or the journal change.
 
 mod acquire;
 mod buffered;
@@ -33,14 +34,15 @@ use crate::inode_ref::InodeRef;
 use crate::namespace::Metadata;
 use crate::sync::Arc;
 
-/// An open regular file. All methods take `&self`: share one `DirectFile` between any number of threads.
+/// An open regular file. All methods take `&self`: share one `DirectFile` between any number of
+/// threads.
 ///
-/// I/O is direct, at the granularity of the device's sectors ([`DirectFile::sector_size`]): offsets are multiples
-/// of it, and so are lengths, unless the request reaches the end of the file.
+/// I/O is direct, at the granularity of the device's sectors ([`DirectFile::sector_size`]): offsets
+/// are multiples of it, and so are lengths, unless the request reaches the end of the file.
 ///
-/// A read never sees half of a write. Once a write has returned, every later read returns its data, until another
-/// write overwrites it. (A [`Policy`](crate::Policy) other than the default promises less.) Data is durable after
-/// [`sync_data`](Self::sync_data) or [`sync_all`](Self::sync_all).
+/// A read never sees half of a write. Once a write has returned, every later read returns its data,
+/// until another write overwrites it. (A [`Policy`](crate::Policy) other than the default promises
+/// less.) Data is durable after [`sync_data`](Self::sync_data) or [`sync_all`](Self::sync_all).
 ///
 /// ```
 /// # let volume = testkit::volume::scratch();
@@ -77,13 +79,15 @@ impl DirectFile {
     /// ```
     ///
     /// # Errors
-    /// [`Error::IsDirectory`], or [`Error::Invalid`] if the inode is neither a file nor a directory; [`Error::NoKey`] if it is encrypted;
-    /// [`Error::Corrupt`] if fs-verity protects it and its descriptor is not valid.
+    /// [`Error::IsDirectory`], or [`Error::Invalid`] if the inode is neither a file nor a
+    /// directory; [`Error::NoKey`] if it is encrypted; [`Error::Corrupt`] if fs-verity protects it
+    /// and its descriptor is not valid.
     pub fn new(node: InodeRef) -> Result<Self> {
         Self::with_access(node, Access::READ_WRITE)
     }
 
-    /// Opens the regular file of an inode for what `access` allows. Returns the errors of [`new`](Self::new).
+    /// Opens the regular file of an inode for what `access` allows. Returns the errors of
+    /// [`new`](Self::new).
     pub(crate) fn with_access(node: InodeRef, access: Access) -> Result<Self> {
         match node.file_type() {
             FileType::Regular => {
@@ -101,13 +105,15 @@ impl DirectFile {
         Self { node, access: Access::READ_WRITE, dates: false, refusing: FIXED }
     }
 
-    /// Implements [`ServerDirectFile::keeping_times`](crate::server::ServerDirectFile::keeping_times).
+    /// Implements
+    /// [`ServerDirectFile::keeping_times`](crate::server::ServerDirectFile::keeping_times).
     #[must_use]
     pub(crate) fn keeping_times(&self) -> Self {
         Self { dates: false, ..self.clone() }
     }
 
-    /// Implements [`ServerDirectFile::checked_when_opened`](crate::server::ServerDirectFile::checked_when_opened).
+    /// Implements
+    /// [`ServerDirectFile::checked_when_opened`](crate::server::ServerDirectFile::checked_when_opened).
     #[must_use]
     pub(crate) fn checked_when_opened(&self) -> Self {
         Self { refusing: InodeFlags::IMMUTABLE, ..self.clone() }
@@ -125,7 +131,8 @@ impl DirectFile {
         self.node.engine.credentials()
     }
 
-    /// Implements [`ServerDirectFile::may_wait_for_space`](crate::server::ServerDirectFile::may_wait_for_space).
+    /// Implements
+    /// [`ServerDirectFile::may_wait_for_space`](crate::server::ServerDirectFile::may_wait_for_space).
     #[must_use]
     pub(crate) fn may_wait_for_space(&self, len: usize) -> bool {
         let engine = &self.node.engine;
@@ -173,7 +180,8 @@ impl DirectFile {
     /// ```
     ///
     /// # Errors
-    /// [`Error::UnexpectedEof`] if the file ends before the buffer is full; the errors of [`read_at`](Self::read_at).
+    /// [`Error::UnexpectedEof`] if the file ends before the buffer is full; the errors of
+    /// [`read_at`](Self::read_at).
     pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         if self.read_at(buf, offset)? == buf.len() { Ok(()) } else { Err(Error::UnexpectedEof) }
     }
@@ -221,14 +229,16 @@ impl DirectFile {
         &self.node.engine
     }
 
-    /// Begins an operation that reads the file; closing the volume waits until the returned guard is dropped.
+    /// Begins an operation that reads the file; closing the volume waits until the returned guard
+    /// is dropped.
     fn begin_read(&self) -> Result<Entered<'_>> {
         self.access.check_read()?;
         self.engine().in_flight().enter()
     }
 
-    /// Begins an operation that changes the file; closing the volume waits until the returned guard is dropped. Fails
-    /// if the handle may not change the file, or if the file has one of the `forbidden` flags or is protected by fs-verity.
+    /// Begins an operation that changes the file; closing the volume waits until the returned guard
+    /// is dropped. Fails if the handle may not change the file, or if the file has one of the
+    /// `forbidden` flags or is protected by fs-verity.
     fn begin_change(&self, forbidden: InodeFlags) -> Result<Entered<'_>> {
         self.access.check_write()?;
         self.engine().check_writable()?;

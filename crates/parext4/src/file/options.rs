@@ -2,8 +2,8 @@
 
 use crate::error::{Error, Result};
 
-/// How a file is opened, by [`Volume::open_file`](crate::Volume::open_file) or [`Volume::open_direct`](crate::Volume::open_direct).
-/// Works as [`std::fs::OpenOptions`] does.
+/// How a file is opened, by [`Volume::open_file`](crate::Volume::open_file) or
+/// [`Volume::open_direct`](crate::Volume::open_direct). Works as [`std::fs::OpenOptions`] does.
 ///
 /// ```
 /// use parext4::{MkfsOptions, MemDevice, OpenOptions, Volume, VolumeOptions, mkfs};
@@ -27,8 +27,8 @@ pub struct OpenOptions {
     pub read: bool,
     /// The file can be changed.
     pub write: bool,
-    /// The file can be changed, and every write goes to its end, whatever its offset (`O_APPEND`). For buffered files only:
-    /// [`DirectFile::append`](crate::DirectFile::append) needs no option.
+    /// The file can be changed, and every write goes to its end, whatever its offset (`O_APPEND`).
+    /// For buffered files only: [`DirectFile::append`](crate::DirectFile::append) needs no option.
     pub append: bool,
     /// The file is truncated to zero bytes when it is opened.
     pub truncate: bool,
@@ -36,7 +36,8 @@ pub struct OpenOptions {
     pub create: bool,
     /// The file is created, and must not exist. Then `create` and `truncate` have no effect.
     pub create_new: bool,
-    /// The permission bits of a file that is created, `0o7777` at most. There is no umask. `0o644` by default.
+    /// The permission bits of a file that is created, `0o7777` at most. There is no umask. `0o644`
+    /// by default.
     pub mode: u16,
     /// The guarantee for a buffered read that overlaps a buffered write.
     pub atomicity: Atomicity,
@@ -150,7 +151,8 @@ impl OpenOptions {
     /// Checks the combination of options, as the standard library does.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the options neither read nor write, or create or truncate a file that they do not write.
+    /// [`Error::Invalid`] if the options neither read nor write, or create or truncate a file that
+    /// they do not write.
     pub(crate) fn check(&self) -> Result<()> {
         let access = self.access();
         if !access.read && !access.write {
@@ -221,8 +223,8 @@ pub enum Atomicity {
     /// All or nothing.
     #[default]
     Whole,
-    /// All or nothing within each page: 4096 bytes, or one block if blocks are larger. A read holds one page at a time, so
-    /// it waits for less; the kernel's ext4 promises as much.
+    /// All or nothing within each page: 4096 bytes, or one block if blocks are larger. A read holds
+    /// one page at a time, so it waits for less; the kernel's ext4 promises as much.
     Page,
 }
 

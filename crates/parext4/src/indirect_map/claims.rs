@@ -72,7 +72,8 @@ impl IndirectMap {
         path(shape, PointerBlock::Leaf(leaf)).take_while(move |&block| nodes.pointer(shape, block) == Some(0))
     }
 
-    /// Removes all claims and reservations. The caller holds the range of the whole file, and no page is dirty.
+    /// Removes all claims and reservations. The caller holds the range of the whole file, and no
+    /// page is dirty.
     pub(crate) fn release_claims(&self) -> Released {
         let mut released = Released::default();
         let _changing = self.changing.write();

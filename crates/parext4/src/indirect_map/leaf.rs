@@ -23,7 +23,8 @@ pub(super) struct Leaf {
     blocks: BlockRange,
     /// The volume block of each file block.
     pointers: Box<[Pointer]>,
-    /// One bit for each file block, set while its volume block is only claimed. The bit of a hole is clear.
+    /// One bit for each file block, set while its volume block is only claimed. The bit of a hole
+    /// is clear.
     claimed: Box<[Bits]>,
     /// Number of pointers that are not 0.
     used: AtomicU32,
@@ -120,7 +121,8 @@ impl Leaf {
         self.claimed[at / 64].load(Ordering::Acquire) & 1 << (at % 64) != 0
     }
 
-    /// Returns the mapping of `block`, which lies in the leaf, and of blocks after it in the same state, at most `max`.
+    /// Returns the mapping of `block`, which lies in the leaf, and of blocks after it in the same
+    /// state, at most `max`.
     #[inline]
     pub(super) fn lookup(&self, block: FileBlock, max: u32) -> Mapping {
         let at = (block - self.blocks.start()) as usize;
@@ -135,7 +137,8 @@ impl Leaf {
         run
     }
 
-    /// Returns the last run of mapped blocks that ends at or before file block `end`, and begins at or after `start`.
+    /// Returns the last run of mapped blocks that ends at or before file block `end`, and begins at
+    /// or after `start`.
     pub(super) fn last_run(&self, start: FileBlock, end: u64) -> Option<Mapping> {
         let part = self.blocks.intersection(BlockRange::clamped(start.to_u64(), end));
         let first = (part.start() - self.blocks.start()) as usize;

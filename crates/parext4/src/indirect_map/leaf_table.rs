@@ -103,8 +103,8 @@ impl LeafTable {
         self.memory.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of blocks below the triple indirect block that lead to blocks that a file can have: at most 1024, with
-    /// any block size.
+    /// Returns the number of blocks below the triple indirect block that lead to blocks that a file
+    /// can have: at most 1024, with any block size.
     fn middles(&self) -> usize {
         to_usize(FileBlock::LIMIT >> (2 * self.bits)).min(1 << self.bits)
     }

@@ -87,8 +87,8 @@ struct InMemory {
 }
 
 impl IndirectMap {
-    /// Returns the map whose pointers in the inode are `i_block`. Its pointer blocks, of kind `kind`, are read when they are
-    /// first needed.
+    /// Returns the map whose pointers in the inode are `i_block`. Its pointer blocks, of kind
+    /// `kind`, are read when they are first needed.
     ///
     /// # Errors
     /// Corruption, if a pointer leads to blocks that the file cannot have.
@@ -119,8 +119,8 @@ impl IndirectMap {
         })
     }
 
-    /// Returns the state of `block` and of blocks after it in the same state, at most `max` blocks. The run may continue
-    /// after the returned part.
+    /// Returns the state of `block` and of blocks after it in the same state, at most `max` blocks.
+    /// The run may continue after the returned part.
     ///
     /// # Errors
     /// Corruption, or a failed read, of a pointer block that was not in memory.
@@ -161,7 +161,8 @@ impl IndirectMap {
         Ok(run)
     }
 
-    /// Returns the number of the file block after the last one that is mapped or claimed, 0 if none is.
+    /// Returns the number of the file block after the last one that is mapped or claimed, 0 if none
+    /// is.
     ///
     /// # Errors
     /// As [`lookup`](Self::lookup).
@@ -188,7 +189,8 @@ impl IndirectMap {
         BlockRange::clamped(first, first + u64::from(self.source.shape.pointers()))
     }
 
-    /// Returns a leaf. Reads it if it is not in memory. Returns `None` if all its blocks are holes and it has no block.
+    /// Returns a leaf. Reads it if it is not in memory. Returns `None` if all its blocks are holes
+    /// and it has no block.
     fn leaf(&self, number: u32) -> Result<Option<Arc<Leaf>>> {
         if number > self.max_leaf() {
             return Ok(None);
@@ -317,9 +319,9 @@ impl IndirectMap {
         size_of::<Self>() + nodes + table + leaves * Leaf::memory(self.source.shape.pointers())
     }
 
-    /// Returns the maximum number of blocks that one change registers, excluding the inode and the blocks of the file: the
-    /// pointer blocks of one path; pointer blocks that are added or removed, each with its group's bitmap and descriptor; the
-    /// superblock; and a revoke block.
+    /// Returns the maximum number of blocks that one change registers, excluding the inode and the
+    /// blocks of the file: the pointer blocks of one path; pointer blocks that are added or
+    /// removed, each with its group's bitmap and descriptor; the superblock; and a revoke block.
     pub(crate) const CHANGE_CREDITS: u32 = 3 + 3 * 2 + 1 + 1;
 }
 

@@ -113,7 +113,8 @@ impl Nodes {
         }
     }
 
-    /// Returns the pointer to a pointer block, 0 if there is none, or `None` if the block that holds it is not in memory.
+    /// Returns the pointer to a pointer block, 0 if there is none, or `None` if the block that
+    /// holds it is not in memory.
     pub(super) fn pointer(&self, shape: Shape, block: PointerBlock) -> Option<u32> {
         match shape.holder(block) {
             Holder::Root(index) => Some(self.root[index]),

@@ -12,8 +12,8 @@ const POINTERS: u64 = BLOCK as u64 / 4;
 /// More leaves than may stay in memory.
 const LEAVES: u64 = 330;
 
-/// Returns the offset of the first byte below the nth leaf of the test. The first leaf is below the double indirect block, and
-/// the others are below the triple one, far from each other.
+/// Returns the offset of the first byte below the nth leaf of the test. The first leaf is below the
+/// double indirect block, and the others are below the triple one, far from each other.
 fn offset(nth: u64) -> u64 {
     let leaf = if nth == 0 { 1 } else { POINTERS + 700 * nth };
     (12 + leaf * POINTERS) * u64::from(BLOCK)

@@ -52,7 +52,8 @@ impl IndirectMap {
 }
 
 impl Writer<'_> {
-    /// Returns the part of `blocks`, from the first one on, that one leaf maps. Adds that leaf if all its blocks are holes.
+    /// Returns the part of `blocks`, from the first one on, that one leaf maps. Adds that leaf if
+    /// all its blocks are holes.
     pub(crate) fn part(&self, blocks: BlockRange) -> Result<LeafPart> {
         let map = self.map;
         let leaf = match map.source.shape.place(blocks.start()) {
@@ -82,25 +83,28 @@ impl Writer<'_> {
         Ok(leaf.map(|leaf| LeafPart { blocks: leaf.blocks().intersection(blocks), leaf }))
     }
 
-    /// Claims volume blocks from `start` on for the blocks of `part`, which are holes. The caller holds their range.
+    /// Claims volume blocks from `start` on for the blocks of `part`, which are holes. The caller
+    /// holds their range.
     pub(crate) fn claim(&self, part: &LeafPart, start: FsBlock) {
         self.map.claims.fetch_add(part.blocks.len(), Ordering::AcqRel);
         part.leaf.change(part.blocks, Change::Claim(start));
     }
 
-    /// Maps the blocks of `part`, which are holes, to volume blocks from `start` on, as written. Their leaf is
-    /// [registered](Self::register).
+    /// Maps the blocks of `part`, which are holes, to volume blocks from `start` on, as written.
+    /// Their leaf is [registered](Self::register).
     pub(crate) fn map_written(&self, part: &LeafPart, start: FsBlock) {
         part.leaf.change(part.blocks, Change::Write(start));
     }
 
-    /// Makes the blocks of `part`, which are claimed, written. Their leaf is [registered](Self::register).
+    /// Makes the blocks of `part`, which are claimed, written. Their leaf is
+    /// [registered](Self::register).
     pub(crate) fn convert(&self, part: &LeafPart) {
         part.leaf.change(part.blocks, Change::Convert);
         self.map.claims.fetch_sub(part.blocks.len(), Ordering::AcqRel);
     }
 
-    /// Unmaps `run`, which is claimed or written. The leaf of written blocks is [registered](Self::register).
+    /// Unmaps `run`, which is claimed or written. The leaf of written blocks is
+    /// [registered](Self::register).
     pub(crate) fn unmap(&self, part: &LeafPart, run: &Mapping) {
         part.leaf.change(run.blocks(), Change::Unmap);
         if matches!(run.state, BlockState::Unwritten(_)) {
@@ -121,7 +125,8 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Returns the number of pointer blocks that must be [added](Self::link) before the leaf of `part` can be registered.
+    /// Returns the number of pointer blocks that must be [added](Self::link) before the leaf of
+    /// `part` can be registered.
     pub(crate) fn missing(&self, part: &LeafPart) -> Result<usize> {
         let Some(number) = part.leaf.number(self.map.source.shape).filter(|_| part.leaf.block() == 0) else {
             return Ok(0);
@@ -131,7 +136,8 @@ impl Writer<'_> {
         Ok(self.map.missing(&nodes, number).count())
     }
 
-    /// Removes the reservations of the pointer blocks that the leaf of `part` lacks. Returns their number.
+    /// Removes the reservations of the pointer blocks that the leaf of `part` lacks. Returns their
+    /// number.
     pub(crate) fn take_reserved(&self, part: &LeafPart) -> u32 {
         let Some(number) = part.leaf.number(self.map.source.shape) else { return 0 };
         let mut nodes = self.map.nodes.write();
@@ -140,7 +146,8 @@ impl Writer<'_> {
         saturating_u32(taken)
     }
 
-    /// Removes the reservations of the pointer blocks that only blocks of `unmapped` need. Returns their number.
+    /// Removes the reservations of the pointer blocks that only blocks of `unmapped` need. Returns
+    /// their number.
     pub(crate) fn release_reserved(&self, unmapped: BlockRange) -> u32 {
         let map = self.map;
         let is_unmapped = |leaf| map.blocks_of(leaf).intersection(unmapped) == map.blocks_of(leaf);
@@ -199,7 +206,8 @@ impl Writer<'_> {
         if linked { map.remove(handle, &mut nodes, PointerBlock::Leaf(number), freed) } else { Ok(()) }
     }
 
-    /// Removes the pointer blocks above the leaves that are empty and in memory, as [`unlink`](Self::unlink) does.
+    /// Removes the pointer blocks above the leaves that are empty and in memory, as
+    /// [`unlink`](Self::unlink) does.
     pub(crate) fn remove_empty(&self, handle: &Handle<'_>, freed: &mut Vec<FsBlock>) -> Result<()> {
         let mut nodes = self.map.nodes.write();
         match nodes.empty(self.map.source.shape) {
@@ -248,7 +256,8 @@ impl LeafPart {
 }
 
 impl IndirectMap {
-    /// Adds a pointer block to the handle's transaction, and to the blocks that are encoded when it closes.
+    /// Adds a pointer block to the handle's transaction, and to the blocks that are encoded when it
+    /// closes.
     fn register(&self, handle: &Handle<'_>, block: PointerBlock, number: u32) -> Result<()> {
         let mut in_memory = self.in_memory.lock();
         let meta = match in_memory.dirty.get(&block) {

@@ -16,22 +16,24 @@ use crate::sync::{Rank, hold};
 
 /// Deletes an inode without names and users.
 pub(super) fn delete_unused(engine: &Arc<Engine>, inode: &Arc<Inode>) {
-    // There is no caller to report an error to. The orphan list keeps the inode for the next open. A failed write has stopped the
-    // volume.
+    // There is no caller to report an error to. The orphan list keeps the inode for the next open.
+    // A failed write has stopped the volume.
     if let Err(error) = EngineRef::own_thread(engine).delete_inode(inode) {
         log::warn!("deleting inode {}: {error}", inode.ino());
     }
 }
 
 impl InodeRef {
-    /// Deletes two inodes if many deletions are pending. The caller has removed a name, and holds no lock.
+    /// Deletes two inodes if many deletions are pending. The caller has removed a name, and holds
+    /// no lock.
     pub(crate) fn help_to_delete(&self) {
         self.engine.deletions().help(&self.engine, delete_unused);
     }
 }
 
 impl EngineRef {
-    /// Frees the inode's blocks, then the inode. It is on the orphan list, so after a crash the next open finishes the deletion.
+    /// Frees the inode's blocks, then the inode. It is on the orphan list, so after a crash the
+    /// next open finishes the deletion.
     ///
     /// # Errors
     /// Returns an error if a transaction fails. The inode then stays an orphan.
@@ -54,8 +56,8 @@ impl EngineRef {
         }
     }
 
-    /// Frees the inode and its block of attributes. Returns false, with nothing changed, if this became the last user of the block, and
-    /// the block has values in inodes of their own.
+    /// Frees the inode and its block of attributes. Returns false, with nothing changed, if this
+    /// became the last user of the block, and the block has values in inodes of their own.
     fn free_deleted(&self, inode: &Arc<Inode>) -> Result<bool> {
         let credits = INODE_CREDITS + Orphans::CREDITS + FREE_CREDITS + 2;
         self.transact(credits, |handle| {
@@ -73,7 +75,8 @@ impl EngineRef {
                 return Ok(false);
             }
             self.orphans().remove(self, handle, inode);
-            // Includes the pending times, which must not be written later, when another inode may have the number.
+            // Includes the pending times, which must not be written later, when another inode may
+            // have the number.
             inode.fold_lazy(handle);
             inode.end_charges(handle, values);
             inode.set_size(0);
@@ -83,8 +86,9 @@ impl EngineRef {
                 crate::sync::yield_now();
             });
             self.allocator().free_inode(handle, inode.ino(), inode.is_dir())?;
-            // Only after the number is free: until the transaction closes, the table block contains the inode as in use, and a
-            // lookup must not read that. The number may already belong to a new inode.
+            // Only after the number is free: until the transaction closes, the table block contains
+            // the inode as in use, and a lookup must not read that. The number may already belong
+            // to a new inode.
             self.inodes().remove(inode);
             Ok(true)
         })
@@ -92,14 +96,15 @@ impl EngineRef {
 }
 
 impl Engine {
-    /// Returns the time of a deletion now, in seconds. While an inode is an orphan, the field has the number of the next one, so e2fsck takes
-    /// 0 and the numbers of inodes for a damaged list, whatever the clock says.
+    /// Returns the time of a deletion now, in seconds. While an inode is an orphan, the field has
+    /// the number of the next one, so e2fsck takes 0 and the numbers of inodes for a damaged list,
+    /// whatever the clock says.
     pub(crate) fn deletion_time(&self) -> u32 {
         saturating_u32(self.clock().now().seconds).max(self.layout().inodes_count)
     }
 
-    /// Frees the blocks past the size of an inode on the orphan list, and removes it from the list. An inode that lost its last name
-    /// meanwhile stays on the list until its deletion removes it.
+    /// Frees the blocks past the size of an inode on the orphan list, and removes it from the list.
+    /// An inode that lost its last name meanwhile stays on the list until its deletion removes it.
     pub(crate) fn finish_truncation(&self, inode: &Arc<Inode>) -> Result<()> {
         if inode.has_block_map() {
             self.free_tail(inode, self.layout().block_size.blocks_from(inode.size()))?;

@@ -8,8 +8,8 @@ use crate::inode::{FIXED, suitable};
 
 /// The flags that [`InodeRef::flags`] returns (`EXT4_FL_USER_VISIBLE`).
 const VISIBLE: InodeFlags = InodeFlags::from_bits_retain(0x725b_dfff);
-/// The flags that [`InodeRef::set_flags`] changes. With the kernel's ext4, users may also change flags that make it move or journal the
-/// data (`EXT4_FL_USER_MODIFIABLE`).
+/// The flags that [`InodeRef::set_flags`] changes. With the kernel's ext4, users may also change
+/// flags that make it move or journal the data (`EXT4_FL_USER_MODIFIABLE`).
 const SETTABLE: InodeFlags = FIXED
     .union(InodeFlags::SECRM)
     .union(InodeFlags::UNRM)
@@ -41,7 +41,8 @@ impl InodeRef {
         self.inode.core().flags & VISIBLE
     }
 
-    /// Returns the generation number, which distinguishes the inodes that have had this inode number.
+    /// Returns the generation number, which distinguishes the inodes that have had this inode
+    /// number.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -54,8 +55,8 @@ impl InodeRef {
         self.inode.core().generation
     }
 
-    /// Sets the flags that users may change. Ignores the remaining visible flags in `flags`. The caller has checked that the change suits
-    /// the entries of a directory.
+    /// Sets the flags that users may change. Ignores the remaining visible flags in `flags`. The
+    /// caller has checked that the change suits the entries of a directory.
     ///
     /// # Errors
     /// As [`set_flags`](Self::set_flags).

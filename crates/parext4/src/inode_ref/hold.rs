@@ -37,14 +37,15 @@ impl<L: Deref<Target = RangeLock>> Hold<L> {
         self.guard = None;
     }
 
-    /// Asserts in debug builds that it covers `[offset, end)` of the file of `node` in `mode` or exclusively. Under the
-    /// policies that lock whole files, one byte stands for the file.
+    /// Asserts in debug builds that it covers `[offset, end)` of the file of `node` in `mode` or
+    /// exclusively. Under the policies that lock whole files, one byte stands for the file.
     #[inline]
     pub(crate) fn assert_covers(&self, node: &InodeRef, offset: u64, end: u64, mode: Mode) {
         self.check(&node.engine, &node.inode, (offset, end), mode);
     }
 
-    /// Returns the proof that it covers `pages` of a file in `mode` or exclusively, which it asserts in debug builds.
+    /// Returns the proof that it covers `pages` of a file in `mode` or exclusively, which it
+    /// asserts in debug builds.
     #[inline]
     pub(crate) fn pages(
         &self,
@@ -72,7 +73,8 @@ impl<L: Deref<Target = RangeLock>> Hold<L> {
     }
 }
 
-/// Pages of one file whose bytes a [`Hold`] covers. Functions that write back or drop pages get them in this form.
+/// Pages of one file whose bytes a [`Hold`] covers. Functions that write back or drop pages get
+/// them in this form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeldPages<'h> {
     pages: PageRange,

@@ -10,7 +10,8 @@ use crate::inode_ref::InodeRef;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Arc, yield_now};
 
-/// An inode by number. It stays valid until the inode is deleted, and takes no memory of the volume.
+/// An inode by number. It stays valid until the inode is deleted, and takes no memory of the
+/// volume.
 ///
 /// ```
 /// # let volume = testkit::volume::scratch();
@@ -43,8 +44,8 @@ impl InodeRef {
 }
 
 impl EngineRef {
-    /// Returns the inode of a number. `None` if no inode has it, if it is one of the file system's own, if the inode is
-    /// being deleted, or if it is not `wanted`.
+    /// Returns the inode of a number. `None` if no inode has it, if it is one of the file system's
+    /// own, if the inode is being deleted, or if it is not `wanted`.
     pub(crate) fn inode_by_number(
         &self,
         ino: InodeNo,
@@ -71,7 +72,8 @@ impl EngineRef {
             Err(error) => return Err(self.health().note(ino, error)),
         };
         let core = inode.core();
-        // Checked under the inode's lock, as in the drop of a `InodeRef`: an inode without names and users is being deleted.
+        // Checked under the inode's lock, as in the drop of a `InodeRef`: an inode without names
+        // and users is being deleted.
         let alive = core.links > 0 || inode.references.load(Ordering::Acquire) > 0;
         if !alive || inode.has_value() || !wanted(&core) {
             return Ok(None);

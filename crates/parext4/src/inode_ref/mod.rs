@@ -1,7 +1,8 @@
 //! `InodeRef`: a counted reference to an inode.
 //!
-//! Responsible for the life of inodes in use: referring to and deleting them. Not responsible for names and data.
-//! Invariant: dropping the last `InodeRef` of an inode without names deletes the inode, exactly once.
+//! Responsible for the life of inodes in use: referring to and deleting them. Not responsible for
+//! names and data. Invariant: dropping the last `InodeRef` of an inode without names deletes the
+//! inode, exactly once.
 
 mod blocks;
 mod delete;
@@ -53,24 +54,26 @@ pub struct InodeRef {
 }
 
 impl InodeRef {
-    /// Creates a reference with the credentials of `engine`. The caller prevents a concurrent deletion: it holds the lock of a directory that names the inode, or
-    /// another `InodeRef`.
+    /// Creates a reference with the credentials of `engine`. The caller prevents a concurrent
+    /// deletion: it holds the lock of a directory that names the inode, or another `InodeRef`.
     pub(crate) fn new(engine: &EngineRef, inode: Arc<Inode>) -> Self {
         Self::counted(engine.clone(), inode)
     }
 
-    /// Counts a new reference. The caller has another one, or the lock of a directory or of the inode's core.
+    /// Counts a new reference. The caller has another one, or the lock of a directory or of the
+    /// inode's core.
     fn counted(engine: EngineRef, inode: Arc<Inode>) -> Self {
         if engine.departs() {
             inode.departing.fetch_add(1, Ordering::Relaxed);
         }
-        // Relaxed suffices, as for `Arc`: a new reference is created from an existing one or under the lock.
+        // Relaxed suffices, as for `Arc`: a new reference is created from an existing one or under
+        // the lock.
         inode.references.fetch_add(1, Ordering::Relaxed);
         Self { engine, inode }
     }
 
-    /// Like [`new`](Self::new), for a background thread of the volume. Returns `None` if the inode is being deleted: it has neither
-    /// names nor users.
+    /// Like [`new`](Self::new), for a background thread of the volume. Returns `None` if the inode
+    /// is being deleted: it has neither names nor users.
     pub(crate) fn for_own_thread(engine: &Arc<Engine>, inode: &Arc<Inode>) -> Option<Self> {
         let core = inode.core();
         if core.links == 0 && inode.references.load(Ordering::Acquire) == 0 {
@@ -148,9 +151,9 @@ impl Clone for InodeRef {
 
 impl Drop for InodeRef {
     fn drop(&mut self) {
-        // Under the lock, so that exactly one drop finds both no reference and no link left: links are removed only by a
-        // holder of a reference. Otherwise another thread could, between the two checks, create a reference, unlink the inode
-        // and delete it first.
+        // Under the lock, so that exactly one drop finds both no reference and no link left: links
+        // are removed only by a holder of a reference. Otherwise another thread could, between the
+        // two checks, create a reference, unlink the inode and delete it first.
         let (last, deleted) = {
             let mut core = self.inode.core();
             if self.inode.has_spare_blocks() && core.links > 0 && self.is_idle() {

@@ -4,7 +4,8 @@ use super::InodeRef;
 use crate::error::Result;
 
 impl InodeRef {
-    /// Makes the inode durable, and the directory entries that were created before. Blocks until the commit is durable.
+    /// Makes the inode durable, and the directory entries that were created before. Blocks until
+    /// the commit is durable.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -30,7 +31,8 @@ impl InodeRef {
             return Ok(());
         }
         self.engine.health().check()?;
-        // A commit flushes data that was written before it closed its transaction, including this thread's data.
+        // A commit flushes data that was written before it closed its transaction, including this
+        // thread's data.
         let changed_in = self.inode.changed_in();
         if !self.engine.journal().is_committed(changed_in) && self.engine.journal().commit(changed_in)? {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Conversion between the blocks of a page and its units: dirty and reserved marks count in units of a quarter of a page, and
-//! a page has one, two or four blocks.
+//! Conversion between the blocks of a page and its units: dirty and reserved marks count in units
+//! of a quarter of a page, and a page has one, two or four blocks.
 
 use parext4_format::{BlockSize, FileBlock};
 

@@ -1,7 +1,9 @@
-//! Attribute values in inodes of their own (`ea_inode`): reads them, counts the entries that refer to them, and creates them.
+//! Attribute values in inodes of their own (`ea_inode`): reads them, counts the entries that refer
+//! to them, and creates them.
 //!
-//! Not responsible for the entries. Invariants: an inode of a value has one link while entries refer to it. Before the first entry
-//! and after the last one it has none and is an orphan, so dropping its last [`InodeRef`], or the next open after a crash, deletes it.
+//! Not responsible for the entries. Invariants: an inode of a value has one link while entries
+//! refer to it. Before the first entry and after the last one it has none and is an orphan, so
+//! dropping its last [`InodeRef`], or the next open after a crash, deletes it.
 
 use parext4_format::inode::{FileType, Inode as RawInode, InodeFlags};
 use parext4_format::xattr::{self, ValueInode, Xattr};
@@ -23,8 +25,8 @@ use crate::sync::atomic::Ordering;
 const BLOCKS_AT_ONCE: u32 = 16;
 
 impl Engine {
-    /// Returns the inode of a value, for an entry of `owner`. An entry refers to it, and so counts as one of its references, also
-    /// if the value cannot be read.
+    /// Returns the inode of a value, for an entry of `owner`. An entry refers to it, and so counts
+    /// as one of its references, also if the value cannot be read.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if the inode is no value's.
@@ -49,8 +51,8 @@ impl Engine {
         Ok(inode)
     }
 
-    /// Returns a value that an inode of its own has, for the entry `name` of `owner`. Verifies it against the hashes of the inode and
-    /// of the entry. May block on the device.
+    /// Returns a value that an inode of its own has, for the entry `name` of `owner`. Verifies it
+    /// against the hashes of the inode and of the entry. May block on the device.
     ///
     /// # Errors
     /// Corruption; a failed read.
@@ -94,11 +96,13 @@ impl Engine {
         Ok(bytes)
     }
 
-    /// Changes the number of entries that refer to the inode of a value, under a handle with [`InodeRef::VALUE_CREDITS`] credits. Without
-    /// entries the inode becomes an orphan. Returns true if this change made it one.
+    /// Changes the number of entries that refer to the inode of a value, under a handle with
+    /// [`InodeRef::VALUE_CREDITS`] credits. Without entries the inode becomes an orphan. Returns
+    /// true if this change made it one.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if `change` returns `None` for the number of references; the volume then stops.
+    /// [`Error::Corrupt`] if `change` returns `None` for the number of references; the volume then
+    /// stops.
     fn change_value_references(
         &self,
         handle: &Handle<'_>,
@@ -134,14 +138,16 @@ fn corrupt_value(owner: &Inode, value: ValueInode, problem: &str) -> Error {
 }
 
 impl EngineRef {
-    /// Removes the attributes of a deleted inode whose values have inodes of their own, one in each transaction, and so deletes values
-    /// that no other inode has. A block that other inodes use stays.
+    /// Removes the attributes of a deleted inode whose values have inodes of their own, one in each
+    /// transaction, and so deletes values that no other inode has. A block that other inodes use
+    /// stays.
     ///
-    /// A deleted value loses its own such attributes before it is dropped, and so in this loop: the image decides how long a
-    /// chain of values is.
+    /// A deleted value loses its own such attributes before it is dropped, and so in this loop: the
+    /// image decides how long a chain of values is.
     ///
     /// # Errors
-    /// The errors of the device; corruption of the attributes. A value that cannot be found is left to e2fsck.
+    /// The errors of the device; corruption of the attributes. A value that cannot be found is left
+    /// to e2fsck.
     pub(super) fn release_values(&self, owner: &Arc<Inode>) -> Result<()> {
         let mut deleted: Vec<InodeRef> = Vec::new();
         loop {
@@ -159,7 +165,8 @@ impl EngineRef {
         }
     }
 
-    /// Carries out a removal. Returns a reference to the inode of the value if this was the last entry that referred to it.
+    /// Carries out a removal. Returns a reference to the inode of the value if this was the last
+    /// entry that referred to it.
     fn release_value(&self, owner: &Arc<Inode>, removal: &Removal) -> Result<Option<InodeRef>> {
         let value = match self.value_inode(owner, removal.value) {
             Err(error @ Error::Corrupt(_)) => {
@@ -188,7 +195,8 @@ impl EngineRef {
         Ok(value.filter(|_| was_last))
     }
 
-    /// Returns the removal of the next attribute of `owner` whose value has an inode, except from a block that other inodes use.
+    /// Returns the removal of the next attribute of `owner` whose value has an inode, except from a
+    /// block that other inodes use.
     fn next_removal(&self, owner: &Inode) -> Result<Option<Removal>> {
         let corrupt =
             |error: FormatError| self.health().note(owner.ino(), error.of_inode(owner.ino()).into());
@@ -214,8 +222,8 @@ impl EngineRef {
         Ok(Some(Removal { name, value, block: Some(block), bytes }))
     }
 
-    /// Returns the number of values in a block of attributes that have inodes of their own, which [`release_values`](Self::release_values)
-    /// removes.
+    /// Returns the number of values in a block of attributes that have inodes of their own, which
+    /// [`release_values`](Self::release_values) removes.
     pub(super) fn values_in(block: &[u8]) -> usize {
         let list = xattr::parse_block(block, FsBlock(0), None).unwrap_or_default();
         list.iter().filter(|xattr| xattr.value.inode().is_some()).count()
@@ -233,7 +241,8 @@ struct Removal {
 }
 
 impl Removal {
-    /// Returns true if Lustre made the value. As in e2fsck, one that fits the hash of its entry is not of Lustre, whatever its owner's number.
+    /// Returns true if Lustre made the value. As in e2fsck, one that fits the hash of its entry is
+    /// not of Lustre, whatever its owner's number.
     fn is_of_lustre(&self, owner: &Inode, value: &Inode) -> bool {
         let owner = Owner::of(owner);
         let value = value.core();
@@ -241,7 +250,8 @@ impl Removal {
     }
 }
 
-/// Returns the name and the value of the first attribute whose value has an inode, and all other attributes.
+/// Returns the name and the value of the first attribute whose value has an inode, and all other
+/// attributes.
 fn without_first_value(mut list: Vec<Xattr>) -> Option<(Vec<u8>, ValueInode, Vec<Xattr>)> {
     let at = list.iter().position(|xattr| xattr.value.inode().is_some())?;
     let xattr = list.remove(at);
@@ -252,11 +262,12 @@ impl InodeRef {
     /// Blocks that a change of the references of one value registers.
     pub(crate) const VALUE_CREDITS: u32 = 1 + Orphans::CREDITS;
 
-    /// Returns a reference to the inode of a value, for a change of the number of entries that refer to it.
+    /// Returns a reference to the inode of a value, for a change of the number of entries that
+    /// refer to it.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if the inode is no value's. [`Error::Unsupported`] for a value of Lustre, which does not count
-    /// entries.
+    /// [`Error::Corrupt`] if the inode is no value's. [`Error::Unsupported`] for a value of Lustre,
+    /// which does not count entries.
     pub(crate) fn of_value(engine: &EngineRef, owner: &Inode, value: ValueInode) -> Result<Self> {
         let inode = engine.value_inode(owner, value)?;
         if Owner::of(owner).is_of_lustre(&inode.core()) {
@@ -265,7 +276,8 @@ impl InodeRef {
         Ok(Self::new(engine, inode))
     }
 
-    /// Changes the number of entries that refer to this inode of a value, under a handle with [`Self::VALUE_CREDITS`] credits.
+    /// Changes the number of entries that refer to this inode of a value, under a handle with
+    /// [`Self::VALUE_CREDITS`] credits.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if the inode has fewer references; the volume then stops.
@@ -274,8 +286,9 @@ impl InodeRef {
         self.engine.change_value_references(handle, &self.inode, change).map(drop)
     }
 
-    /// Creates an inode for a value of an attribute of `owner`, to which no entry refers yet. The caller then calls
-    /// [`write_value`](Self::write_value). Dropping the last reference deletes the inode, unless an entry refers to it.
+    /// Creates an inode for a value of an attribute of `owner`, to which no entry refers yet. The
+    /// caller then calls [`write_value`](Self::write_value). Dropping the last reference deletes
+    /// the inode, unless an entry refers to it.
     ///
     /// # Errors
     /// [`Error::NoInodes`]; the errors of the device.
@@ -354,7 +367,8 @@ impl Owner {
         Self { ino: inode.ino(), generation: inode.core().generation }
     }
 
-    /// Returns true if Lustre made this inode of a value: it has one owner, which it names, and no hash.
+    /// Returns true if Lustre made this inode of a value: it has one owner, which it names, and no
+    /// hash.
     fn is_of_lustre(&self, value: &RawInode) -> bool {
         value.mtime.seconds == i64::from(self.ino.get()) && value.generation == self.generation
     }

@@ -48,7 +48,8 @@ const ROUND_BYTES: u32 = 8 << 20;
 /// Number of requests in flight in a round.
 const DEPTH: u32 = 16;
 
-/// The committed blocks of a volume that are not at their home locations, and the thread that writes them there.
+/// The committed blocks of a volume that are not at their home locations, and the thread that
+/// writes them there.
 #[derive(Debug)]
 pub(super) struct Checkpoint {
     device: Arc<dyn Device>,
@@ -56,7 +57,8 @@ pub(super) struct Checkpoint {
     block_size: u32,
     /// Number of log blocks that may be in use; 0 without a log.
     capacity: u32,
-    /// The start of the log; `None` without a log. Each round holds the lock from its start to its end.
+    /// The start of the log; `None` without a log. Each round holds the lock from its start to its
+    /// end.
     tail: Mutex<Option<LogTail>>,
     pending: Mutex<PendingBlocks>,
     /// Signalled when a request of a round has completed.
@@ -112,7 +114,8 @@ impl Checkpoint {
         self.pending.lock().used() + len < self.capacity
     }
 
-    /// Returns true if rounds should run: they start when the log is half full and stop when a quarter is in use.
+    /// Returns true if rounds should run: they start when the log is half full and stop when a
+    /// quarter is in use.
     fn is_round_due(&self, started: bool) -> bool {
         self.pending.lock().used() > self.capacity / if started { 4 } else { 2 }
     }
@@ -122,7 +125,8 @@ impl Checkpoint {
         self.pending.lock().add(tid, blocks, span);
     }
 
-    /// Drops blocks that a durable transaction has freed. Blocks until no request writes any of them.
+    /// Drops blocks that a durable transaction has freed. Blocks until no request writes any of
+    /// them.
     pub(super) fn drop_freed(&self, freed: &[Freed]) {
         let mut pending = self.pending.lock();
         pending.drop_freed(freed);
@@ -143,8 +147,8 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Runs rounds whenever the thread is woken, until it is stopped. A failure stops the volume, and the next commit
-    /// reports it.
+    /// Runs rounds whenever the thread is woken, until it is stopped. A failure stops the volume,
+    /// and the next commit reports it.
     fn run_thread(&self) {
         while self.thread.wait() {
             while self.is_round_due(true) && !self.thread.is_stopped() && matches!(self.round(), Ok(true)) {}

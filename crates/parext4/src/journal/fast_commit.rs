@@ -43,7 +43,8 @@ pub(crate) struct FastCommits<'a> {
 }
 
 impl<'a> FastCommits<'a> {
-    /// Returns the fast commits of transaction `tid`, the one after the last complete one of the log.
+    /// Returns the fast commits of transaction `tid`, the one after the last complete one of the
+    /// log.
     ///
     /// # Errors
     /// If the area cannot be read, or has a feature that is not known.

@@ -60,7 +60,8 @@ pub struct Gate {
 
 #[derive(Debug, Default)]
 struct GateState {
-    /// Credits of the transaction that are reserved: for open handles, for registered blocks, or spare in a word.
+    /// Credits of the transaction that are reserved: for open handles, for registered blocks, or
+    /// spare in a word.
     granted: u32,
     /// True while the committer has closed the gate and will open it again.
     closing: bool,
@@ -105,15 +106,17 @@ impl Gate {
         }
     }
 
-    /// Returns the number of the running transaction. It does not change while the caller holds a permit.
+    /// Returns the number of the running transaction. It does not change while the caller holds a
+    /// permit.
     pub fn tid(&self) -> u64 {
-        // Relaxed: a thread inside the gate has synchronized through its word (`try_enter`). Other threads must expect
-        // the number to change at any time.
+        // Relaxed: a thread inside the gate has synchronized through its word (`try_enter`). Other
+        // threads must expect the number to change at any time.
         self.tid.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of the transaction that handles enter now. Everything that the caller did before happens
-    /// before [`advance`](Self::advance) ends this transaction, because both acquire the lock.
+    /// Returns the number of the transaction that handles enter now. Everything that the caller did
+    /// before happens before [`advance`](Self::advance) ends this transaction, because both acquire
+    /// the lock.
     pub(super) fn open_tid(&self) -> u64 {
         let _state = self.state.lock();
         self.tid()
@@ -176,8 +179,9 @@ impl Gate {
         saturating_u32(spare)
     }
 
-    /// Closes the gate and blocks until all handles have left. Returns a permit for the committer, with all the credits
-    /// that the transaction has left. Only one thread at a time may close the gate.
+    /// Closes the gate and blocks until all handles have left. Returns a permit for the committer,
+    /// with all the credits that the transaction has left. Only one thread at a time may close the
+    /// gate.
     pub fn close(&self) -> Permit<'_> {
         let mut state = self.state.lock();
         state.closing = true;
@@ -201,7 +205,8 @@ impl Gate {
     }
 
     fn has_handles(&self) -> bool {
-        // Acquire pairs with the Release in `leave`, so that the committer sees the changes of the handles that left.
+        // Acquire pairs with the Release in `leave`, so that the committer sees the changes of the
+        // handles that left.
         self.words.iter().any(|word| word.load(Ordering::Acquire) & HANDLES != 0)
     }
 
@@ -232,14 +237,15 @@ impl Gate {
         self.close_words();
     }
 
-    /// Reserves more credits for a handle that is inside. This also works while the gate closes: the transaction of an
-    /// open handle does not change.
+    /// Reserves more credits for a handle that is inside. This also works while the gate closes:
+    /// the transaction of an open handle does not change.
     fn extend(&self, word: &AtomicU64, credits: u32) -> bool {
         take_spare(word, credits) || self.grant(&mut self.state.lock(), credits)
     }
 
     fn leave(&self, word: &AtomicU64, unused: u32) {
-        // One addition updates both fields: it adds the credits and subtracts the handle without a carry between them.
+        // One addition updates both fields: it adds the credits and subtracts the handle without a
+        // carry between them.
         let before = word.fetch_add(u64::from(unused).wrapping_sub(HANDLE), Ordering::Release);
         if guarded!(Fault::LeaveWithoutWake, before & CLOSED != 0 && before & HANDLES == HANDLE) {
             // The committer holds the lock from before it checks the words until it waits. So once
@@ -255,7 +261,8 @@ impl Gate {
 /// if the gate is closed or the spare credits do not suffice.
 fn try_enter(word: &AtomicU64, credits: u32) -> bool {
     let credits = u64::from(credits);
-    // Acquire pairs with the Release in `Gate::open`, so that the handle sees the number that `advance` stored.
+    // Acquire pairs with the Release in `Gate::open`, so that the handle sees the number that
+    // `advance` stored.
     word.fetch_update(Ordering::Acquire, Ordering::Relaxed, |word| {
         let open = guarded!(Fault::EnterClosed, word & CLOSED == 0, true);
         (open && word & SPARE >= credits).then(|| word + HANDLE - credits)
@@ -277,8 +284,8 @@ impl Permit<'_> {
         self.tid
     }
 
-    /// Acquires credits until at least `credits` are left. Returns false if the transaction has too few; does not block
-    /// on a commit.
+    /// Acquires credits until at least `credits` are left. Returns false if the transaction has too
+    /// few; does not block on a commit.
     #[must_use]
     pub fn ensure(&self, credits: u32) -> bool {
         let missing = credits.saturating_sub(self.credits.get());

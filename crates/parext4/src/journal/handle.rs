@@ -46,8 +46,9 @@ impl<'a> Handle<'a> {
         self.permit.tid()
     }
 
-    /// Acquires credits until the handle has at least `credits`. Does not block on a commit. Returns false if the
-    /// transaction has too few left; the caller must then do the rest of its work under a new handle.
+    /// Acquires credits until the handle has at least `credits`. Does not block on a commit.
+    /// Returns false if the transaction has too few left; the caller must then do the rest of its
+    /// work under a new handle.
     pub(crate) fn ensure(&self, credits: u32) -> bool {
         self.permit.ensure(credits.saturating_add(self.journal.spare()))
     }

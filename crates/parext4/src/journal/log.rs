@@ -55,8 +55,8 @@ pub(crate) struct LogMap {
 }
 
 impl LogMap {
-    /// Returns the offset of a log block on the device, in bytes, and the number of log blocks that are contiguous there,
-    /// including this one.
+    /// Returns the offset of a log block on the device, in bytes, and the number of log blocks that
+    /// are contiguous there, including this one.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if the journal has no such block.
@@ -118,7 +118,8 @@ impl Log {
         }
     }
 
-    /// Returns the limit of blocks that one transaction may register: a quarter of the log that may be in use, as in jbd2.
+    /// Returns the limit of blocks that one transaction may register: a quarter of the log that may
+    /// be in use, as in jbd2.
     pub(super) fn max_transaction(&self) -> u32 {
         usable(self.end - self.first, self.map.block_size) / 4
     }
@@ -146,7 +147,8 @@ impl Log {
         self.len_of(frozen.blocks.len()).saturating_add(u32::try_from(revokes).unwrap_or(u32::MAX / 2))
     }
 
-    /// Returns the number of log blocks that a transaction of `blocks` blocks without revoke records occupies.
+    /// Returns the number of log blocks that a transaction of `blocks` blocks without revoke
+    /// records occupies.
     pub(super) fn len_of(&self, blocks: usize) -> u32 {
         let descriptors =
             blocks.div_ceil(jbd2::tags_per_descriptor(self.map.block_size as usize, self.format));
@@ -230,7 +232,8 @@ impl Log {
         Arc::new(block)
     }
 
-    /// Writes blocks at the head and advances it. One request covers up to 256 blocks that are contiguous on the device.
+    /// Writes blocks at the head and advances it. One request covers up to 256 blocks that are
+    /// contiguous on the device.
     fn append(&mut self, mut blocks: &[Arc<AlignedBuf>]) -> Result<()> {
         while !blocks.is_empty() {
             let (offset, together) = self.map.place(self.head)?;
@@ -273,7 +276,8 @@ impl Log {
         })
     }
 
-    /// Calls `each` with the offset and the length, in bytes, of each run of log blocks that are contiguous on the device.
+    /// Calls `each` with the offset and the length, in bytes, of each run of log blocks that are
+    /// contiguous on the device.
     fn each_run(&self, mut each: impl FnMut(u64, u64) -> Result<()>) -> Result<()> {
         let mut log = self.first;
         while log < self.end {
@@ -305,7 +309,8 @@ pub(super) fn sequence(tid: u64) -> u32 {
     tid as u32
 }
 
-/// Copies a block without its first four bytes, which would look like the magic number of a log block.
+/// Copies a block without its first four bytes, which would look like the magic number of a log
+/// block.
 fn escape(bytes: &AlignedBuf) -> Arc<AlignedBuf> {
     let mut copy = bytes.clone();
     copy[..4].fill(0);

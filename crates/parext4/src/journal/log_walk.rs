@@ -41,7 +41,8 @@ pub(super) struct RevokeBlock {
 #[derive(Debug)]
 pub(super) struct Transactions {
     pub count: u32,
-    /// True if the log ends before a transaction with a bad checksum, which other old transactions may follow.
+    /// True if the log ends before a transaction with a bad checksum, which other old transactions
+    /// may follow.
     pub ends_at_bad: bool,
     /// The logged blocks, in the order of the log.
     pub blocks: Vec<LoggedBlock>,
@@ -73,8 +74,8 @@ struct Scan {
     transactions: u32,
     /// True if the log ends before a transaction with a bad checksum.
     ends_at_bad: bool,
-    /// True if a descriptor or revoke block since the last commit block has a bad checksum. It may be an old block whose sequence
-    /// number matches by chance.
+    /// True if a descriptor or revoke block since the last commit block has a bad checksum. It may
+    /// be an old block whose sequence number matches by chance.
     is_doubtful: bool,
     /// The checksum (version 1) of the transaction so far.
     crc32: u32,
@@ -147,7 +148,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns true if commit blocks may have a checksum of their transaction (version 1). Versions 2 and 3 exclude it.
+    /// Returns true if commit blocks may have a checksum of their transaction (version 1). Versions
+    /// 2 and 3 exclude it.
     fn commit_checksums(&self) -> bool {
         !self.format.has_checksums() && self.superblock.compat().contains(JournalCompat::CHECKSUM)
     }

@@ -84,7 +84,8 @@ pub(crate) trait CommitHooks: Send + Sync + std::fmt::Debug {
     /// Makes deferred changes, such as timestamps, within the handle's credits. The commit calls it
     /// with the gate closed.
     fn closing(&self, handle: &Handle<'_>);
-    /// Receives the blocks freed by a transaction that is durable now, so that they may be allocated again (I7).
+    /// Receives the blocks freed by a transaction that is durable now, so that they may be
+    /// allocated again (I7).
     fn released(&self, freed: &[Freed]);
     /// Receives the objects that a durable transaction has encoded, and drops them where no thread
     /// waits: they may be the last references to thousands of deleted inodes. The commit calls it
@@ -161,8 +162,8 @@ impl Journal {
         &self.cache
     }
 
-    /// Returns the number of revoked blocks that one revoke block lists: 8 bytes each, between a header of 16 bytes and a
-    /// tail of 4 bytes.
+    /// Returns the number of revoked blocks that one revoke block lists: 8 bytes each, between a
+    /// header of 16 bytes and a tail of 4 bytes.
     fn revokes_per_block(&self) -> usize {
         (self.block_size as usize - 20) / 8
     }
@@ -184,8 +185,8 @@ impl Journal {
         self.spare
     }
 
-    /// Begins a handle in the running transaction that may register `credits` blocks. Blocks while a commit closes the
-    /// transaction; if the transaction is full, commits it first.
+    /// Begins a handle in the running transaction that may register `credits` blocks. Blocks while
+    /// a commit closes the transaction; if the transaction is full, commits it first.
     ///
     /// # Errors
     /// If the volume has stopped or is closed, or if the commit of a full transaction failed.
@@ -221,9 +222,11 @@ impl Journal {
         self.committed.load(Ordering::Relaxed) + 1 - self.first_tid
     }
 
-    /// Makes all transactions up to `tid` durable. Blocks until they are; concurrent callers share one commit.
+    /// Makes all transactions up to `tid` durable. Blocks until they are; concurrent callers share
+    /// one commit.
     ///
-    /// Returns true if the device was flushed after the call began. Then data written before the call is durable, too.
+    /// Returns true if the device was flushed after the call began. Then data written before the
+    /// call is durable, too.
     ///
     /// # Errors
     /// If the volume has stopped, or a failure of this commit stops it.
@@ -279,13 +282,15 @@ impl Journal {
         log.write(frozen)
     }
 
-    /// Closes the running transaction and opens the next one. Returns `None` if the transaction was empty.
+    /// Closes the running transaction and opens the next one. Returns `None` if the transaction was
+    /// empty.
     fn close_running(&self) -> Result<Option<FrozenTransaction>> {
         let permit = self.gate.close();
         let tid = permit.tid();
         let _reopen = ReopenGate(self);
         let handle = Handle::new(self, permit);
-        // The last handle that left may have failed between two of its changes, and has then stopped the volume.
+        // The last handle that left may have failed between two of its changes, and has then
+        // stopped the volume.
         self.health.check()?;
         self.hooks.closing(&handle);
         drop(handle);
@@ -305,11 +310,12 @@ impl Journal {
         self.device.flush().map_err(|e| self.health.stop(Error::device("flushing the device", e)))
     }
 
-    /// Closes the gate for good, commits and checkpoints everything, leaves an empty log, and runs `finish` under the
-    /// commit lock, so that no other commit runs before it returns.
+    /// Closes the gate for good, commits and checkpoints everything, leaves an empty log, and runs
+    /// `finish` under the commit lock, so that no other commit runs before it returns.
     ///
     /// # Errors
-    /// As [`commit`](Self::commit). The log then still holds the blocks that are not at their home locations.
+    /// As [`commit`](Self::commit). The log then still holds the blocks that are not at their home
+    /// locations.
     pub(crate) fn shut_down(&self, finish: impl FnOnce() -> Result<()>) -> Result<()> {
         let mut log = self.log.lock();
         self.health.check()?;
@@ -319,8 +325,9 @@ impl Journal {
         result.and_then(|()| finish()).map_err(|error| self.health.stop(error))
     }
 
-    /// Commits the running transaction, and writes all committed blocks to their home locations. Holds the commit lock, as
-    /// [`empty_log`](Self::empty_log) does, so that other commits add no blocks meanwhile.
+    /// Commits the running transaction, and writes all committed blocks to their home locations.
+    /// Holds the commit lock, as [`empty_log`](Self::empty_log) does, so that other commits add no
+    /// blocks meanwhile.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -370,7 +377,8 @@ impl Drop for ReopenGate<'_> {
                 // A failed model is being torn down: its primitives no longer work.
                 return;
             }
-            // The transaction is half encoded. Stop the volume, and open the gate so that no thread waits forever.
+            // The transaction is half encoded. Stop the volume, and open the gate so that no thread
+            // waits forever.
             self.0.health.stop(Error::corrupt("a commit was interrupted by a panic"));
         }
         self.0.gate.open();

@@ -109,7 +109,8 @@ impl PendingBlocks {
         self.used
     }
 
-    /// Drops blocks that a durable transaction has freed, because their next owner may write them at once (H13).
+    /// Drops blocks that a durable transaction has freed, because their next owner may write them
+    /// at once (H13).
     pub(super) fn drop_freed(&mut self, freed: &[Freed]) {
         for freed in freed {
             let gone: Vec<u64> = self.blocks.range(range(freed)).map(|(&number, _)| number).collect();
@@ -174,8 +175,8 @@ impl PendingBlocks {
         self.writing.clear();
     }
 
-    /// Removes the blocks of `runs`, which are durable at their home locations. A block that was committed again during
-    /// the round stays.
+    /// Removes the blocks of `runs`, which are durable at their home locations. A block that was
+    /// committed again during the round stays.
     pub(super) fn remove_written(&mut self, runs: &[WriteRun]) {
         for run in runs {
             for (number, &(_, written)) in run.numbers().zip(&run.blocks) {

@@ -68,8 +68,9 @@ pub(crate) fn read_superblock(map: &LogMap) -> Result<JournalSuperblock> {
     Ok(superblock)
 }
 
-/// Reads and checks the log. Returns the last copy of each logged block that is not revoked. `end` is the number of blocks of the volume's
-/// device: an online resize logs blocks past the end of the volume before it logs the superblock.
+/// Reads and checks the log. Returns the last copy of each logged block that is not revoked. `end`
+/// is the number of blocks of the volume's device: an online resize logs blocks past the end of the
+/// volume before it logs the superblock.
 ///
 /// # Errors
 /// If the log cannot be read or is corrupt, or has blocks past `end` or of the journal itself.
@@ -113,7 +114,8 @@ pub(crate) fn replay(device: &Arc<dyn Device>, block_size: u32, log: LogIndex) -
     log.each_batch(|blocks| write_home(device, block_size, blocks))
 }
 
-/// Writes blocks, which are sorted by their numbers, to their home locations on `device`. Does not flush.
+/// Writes blocks, which are sorted by their numbers, to their home locations on `device`. Does not
+/// flush.
 ///
 /// # Errors
 /// A failed write.
@@ -149,8 +151,8 @@ pub(crate) fn newest_sequence(map: &LogMap, superblock: &JournalSuperblock) -> R
     Ok(newest)
 }
 
-/// The blocks of the volume that belong to the journal, as sorted, disjoint ranges `(start, end)`. Empty if the journal is on
-/// a device of its own.
+/// The blocks of the volume that belong to the journal, as sorted, disjoint ranges `(start, end)`.
+/// Empty if the journal is on a device of its own.
 struct OwnBlocks(Vec<(u64, u64)>);
 
 impl OwnBlocks {

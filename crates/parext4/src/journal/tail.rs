@@ -22,8 +22,9 @@ pub(super) struct LogTail {
 }
 
 impl LogTail {
-    /// Writes an empty log whose first transaction will be `next_tid`, and returns its tail. The log must be empty before
-    /// the volume's superblock says that it needs recovery, or a recovery would replay an old log.
+    /// Writes an empty log whose first transaction will be `next_tid`, and returns its tail. The
+    /// log must be empty before the volume's superblock says that it needs recovery, or a recovery
+    /// would replay an old log.
     ///
     /// # Errors
     /// If the journal's superblock cannot be written and flushed.
@@ -44,8 +45,9 @@ impl LogTail {
         self.write(Some(start), tid)
     }
 
-    /// Moves the tail to block `start` and flushes. The blocks of earlier transactions are durable at their home
-    /// locations. If no block at `start` has the number of `next_tid`, recovery finds an empty log.
+    /// Moves the tail to block `start` and flushes. The blocks of earlier transactions are durable
+    /// at their home locations. If no block at `start` has the number of `next_tid`, recovery finds
+    /// an empty log.
     pub(super) fn advance(&mut self, start: LogBlock, next_tid: u64) -> Result<()> {
         self.write(Some(start), next_tid)?;
         self.flush()
@@ -64,7 +66,8 @@ impl LogTail {
         self.flush()
     }
 
-    /// Writes the journal's superblock with the log's first block, which is `None` if the log is empty.
+    /// Writes the journal's superblock with the log's first block, which is `None` if the log is
+    /// empty.
     fn write(&mut self, start: Option<LogBlock>, next_tid: u64) -> Result<()> {
         self.superblock.set_start(start.map_or(0, LogBlock::get));
         self.superblock.set_sequence(sequence(next_tid));

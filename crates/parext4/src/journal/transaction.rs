@@ -18,17 +18,20 @@ use crate::sync::{Arc, Mutex};
 /// handle can enter while the participants are encoded, which takes about 1 µs each.
 pub(super) const MAX_PARTICIPANTS: usize = 8 << 10;
 
-/// An object whose authoritative state is in memory. It is encoded into its blocks once a transaction, at the close.
+/// An object whose authoritative state is in memory. It is encoded into its blocks once a
+/// transaction, at the close.
 ///
 /// Code that changes such an object under a handle registers the blocks that `encode` will write.
 pub(crate) trait Participant: Send + Sync + std::fmt::Debug {
-    /// Encodes the object into its blocks. No handle is open meanwhile, so the object does not change.
+    /// Encodes the object into its blocks. No handle is open meanwhile, so the object does not
+    /// change.
     ///
     /// # Errors
     /// Fails only if the volume is corrupt. The transaction is then lost and the volume stops.
     fn encode(&self) -> Result<()>;
 
-    /// Returns the field in which the object stores the number of the last transaction that it joined.
+    /// Returns the field in which the object stores the number of the last transaction that it
+    /// joined.
     fn joined(&self) -> &AtomicU64;
 }
 
@@ -112,14 +115,15 @@ impl Transaction {
         contents.revoked.len()
     }
 
-    /// Keeps the blocks of a transaction that could not be committed in memory, until the volume is closed.
+    /// Keeps the blocks of a transaction that could not be committed in memory, until the volume is
+    /// closed.
     pub(super) fn keep_in_memory(&self, blocks: &[FrozenBlock]) {
         let blocks = blocks.iter().map(|frozen| Arc::clone(&frozen.block));
         self.contents.lock().blocks.extend(blocks);
     }
 
-    /// Encodes every participant, freezes every block, and returns them as transaction `tid`. The caller has closed the
-    /// gate, so no handle is open.
+    /// Encodes every participant, freezes every block, and returns them as transaction `tid`. The
+    /// caller has closed the gate, so no handle is open.
     pub(super) fn freeze(&self, tid: u64) -> Result<FrozenTransaction> {
         let contents = std::mem::take(&mut *self.contents.lock());
         self.participants.0.store(0, Ordering::Relaxed);

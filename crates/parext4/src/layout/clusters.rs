@@ -1,7 +1,8 @@
-//! Clusters: the unit of allocation of a volume with `bigalloc`. Without the feature a cluster is a block.
+//! Clusters: the unit of allocation of a volume with `bigalloc`. Without the feature a cluster is a
+//! block.
 //!
-//! Clusters begin at block 0 of the volume and of each file, so a block has the same place in its cluster in the file and on the
-//! volume.
+//! Clusters begin at block 0 of the volume and of each file, so a block has the same place in its
+//! cluster in the file and on the volume.
 
 use parext4_format::{BlockRange, FileBlock, FsBlock};
 
@@ -28,7 +29,8 @@ impl Layout {
         self.round_to_clusters(self.block_size.blocks_for(bytes))
     }
 
-    /// Returns `blocks` of a file, rounded out to clusters. The last cluster of the largest file ends before a block number overflows.
+    /// Returns `blocks` of a file, rounded out to clusters. The last cluster of the largest file
+    /// ends before a block number overflows.
     pub(crate) fn clusters_of(&self, blocks: BlockRange) -> BlockRange {
         let start = blocks.start().to_u64() >> self.cluster_bits << self.cluster_bits;
         BlockRange::clamped(start, self.round_to_clusters(blocks.end()))
@@ -49,7 +51,8 @@ impl Layout {
         self.clusters_of(blocks) == blocks
     }
 
-    /// Returns the layout that counts in clusters whatever this one counts in blocks, except sizes in bytes.
+    /// Returns the layout that counts in clusters whatever this one counts in blocks, except sizes
+    /// in bytes.
     pub(crate) fn in_clusters(&self) -> Self {
         let bits = self.cluster_bits;
         Self {

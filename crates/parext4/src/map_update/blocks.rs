@@ -1,7 +1,8 @@
 //! Adding blocks to a file and converting them between unwritten and written.
 //!
-//! Responsible for changing the map together with the allocator, the inode's block count and the journal's credits. Not
-//! responsible for data. Invariant: a change either is complete, or stops between two extents with everything accounted for.
+//! Responsible for changing the map together with the allocator, the inode's block count and the
+//! journal's credits. Not responsible for data. Invariant: a change either is complete, or stops
+//! between two extents with everything accounted for.
 
 use std::iter::Peekable;
 
@@ -31,23 +32,27 @@ use crate::sync::Arc;
 /// How holes are filled.
 #[derive(Debug)]
 pub(crate) struct FillOptions<'c, 'a> {
-    /// True if the blocks are mapped as written, because the caller writes their contents (metadata).
+    /// True if the blocks are mapped as written, because the caller writes their contents
+    /// (metadata).
     pub written: bool,
-    /// True if the request extends the file, maybe by blocks outside the caller's range. The map is then locked throughout, so
-    /// that a concurrent append finds the blocks mapped and not merely allocated.
+    /// True if the request extends the file, maybe by blocks outside the caller's range. The map is
+    /// then locked throughout, so that a concurrent append finds the blocks mapped and not merely
+    /// allocated.
     pub in_order: bool,
     /// The expected growth of the file.
     pub growth: Growth,
     pub source: BlockSource<'c, 'a>,
-    /// The dirty pages of the file, if the caller writes some of them back. It uses the claims of their clusters.
+    /// The dirty pages of the file, if the caller writes some of them back. It uses the claims of
+    /// their clusters.
     pub delayed: Option<&'c Cached>,
-    /// The end of the caller's range, in file blocks. Blocks past it are mapped only if the file ends before it, because then no
-    /// other operation can hold and move them.
+    /// The end of the caller's range, in file blocks. Blocks past it are mapped only if the file
+    /// ends before it, because then no other operation can hold and move them.
     pub held: u64,
 }
 
 impl Engine {
-    /// Returns the credits with which [`add_blocks`](Self::add_blocks) and similar calls make progress.
+    /// Returns the credits with which [`add_blocks`](Self::add_blocks) and similar calls make
+    /// progress.
     pub(crate) fn map_credits(&self, inode: &Inode) -> Result<u32> {
         let change = match self.block_map(inode)? {
             // The tree may grow one level before the handle starts.
@@ -58,8 +63,9 @@ impl Engine {
         Ok(1 + ALLOCATE_CREDITS.max(FREE_CREDITS) + change)
     }
 
-    /// Returns the credits with which [`convert`](Self::convert) converts `pieces` unwritten runs in one handle, at most the
-    /// maximum of the journal. With fewer credits, `convert` stops early.
+    /// Returns the credits with which [`convert`](Self::convert) converts `pieces` unwritten runs
+    /// in one handle, at most the maximum of the journal. With fewer credits, `convert` stops
+    /// early.
     pub(crate) fn conversion_credits(&self, inode: &Inode, pieces: u32) -> Result<u32> {
         let first = self.map_credits(inode)?;
         if pieces <= 1 {
@@ -67,7 +73,8 @@ impl Engine {
         }
         let more = match self.block_map(inode)? {
             BlockMap::Extents(map) => {
-                // The last run may be split like the first. Each run between changes one path of the tree.
+                // The last run may be split like the first. Each run between changes one path of
+                // the tree.
                 let between = (pieces - 1).saturating_mul(u32::from(map.depth())).min(map.max_node_blocks());
                 map.change_credits().saturating_add(between)
             }
@@ -103,11 +110,12 @@ impl Engine {
         self.fill_holes(handle, inode, blocks, options)
     }
 
-    /// Maps every hole of `blocks` to new blocks from one call of the allocator. The new blocks are unwritten unless
-    /// `options.written`. Joins the inode.
+    /// Maps every hole of `blocks` to new blocks from one call of the allocator. The new blocks are
+    /// unwritten unless `options.written`. Joins the inode.
     ///
-    /// Returns the number of file blocks processed from the first one on. It is less than the length of `blocks` if the transaction is full, if the free
-    /// blocks are too far apart, or if another thread mapped a part; the caller continues with a new handle.
+    /// Returns the number of file blocks processed from the first one on. It is less than the
+    /// length of `blocks` if the transaction is full, if the free blocks are too far apart, or if
+    /// another thread mapped a part; the caller continues with a new handle.
     ///
     /// # Errors
     /// [`Error::NoSpace`] or [`Error::FileTooLarge`], with the map unchanged. Corruption.
@@ -123,8 +131,9 @@ impl Engine {
             BlockMap::Indirect(map) => return self.fill_leaves(handle, inode, map, blocks, options),
             BlockMap::Inline(_) => return Err(has_no_blocks(inode)),
         };
-        // A concurrent preallocation may have mapped some of the holes that this thread would find without the lock. Another thread may
-        // fill the rest of a cluster that this thread fills in part (H38).
+        // A concurrent preallocation may have mapped some of the holes that this thread would find
+        // without the lock. Another thread may fill the rest of a cluster that this thread fills in
+        // part (H38).
         let shares_cluster = guarded!(Fault::ClusterUnlocked, !self.layout().is_whole_clusters(blocks));
         let mut writer = (options.in_order || shares_cluster).then(|| map.lock());
         let holes = holes_of(map, self.fillable(inode, blocks, options.held));
@@ -140,8 +149,8 @@ impl Engine {
         Ok(if end == last.end() { blocks.count() } else { BlockRange::clamped(start, end).count() })
     }
 
-    /// Maps `parts` of holes in order, to new blocks from one call of the allocator where the file does not have their clusters. Returns
-    /// the end of what it has mapped.
+    /// Maps `parts` of holes in order, to new blocks from one call of the allocator where the file
+    /// does not have their clusters. Returns the end of what it has mapped.
     fn fill_parts<'a, 'm>(
         &'a self,
         handle: &Handle<'_>,
@@ -154,7 +163,8 @@ impl Engine {
         let holes: SmallVec<[BlockRange; 4]> = without_place(parts).collect();
         let _quota = self.reserve_for_holes(inode, &holes, &options.source)?;
         let mut claimed_now;
-        // Counts as one claim in flight until the blocks are mapped, or have come back because the tree lacks some.
+        // Counts as one claim in flight until the blocks are mapped, or have come back because the
+        // tree lacks some.
         let claim = match &mut options.source {
             BlockSource::Claim(claim) => &mut **claim,
             BlockSource::Free(credentials) => {
@@ -185,8 +195,8 @@ impl Engine {
         added
     }
 
-    /// Reserves the blocks of `holes` of the quotas, unless the blocks come from a claim: then dirty pages have reserved them, or they
-    /// belong to an inode that no quota counts.
+    /// Reserves the blocks of `holes` of the quotas, unless the blocks come from a claim: then
+    /// dirty pages have reserved them, or they belong to an inode that no quota counts.
     pub(super) fn reserve_for_holes(
         &self,
         inode: &Inode,
@@ -198,15 +208,16 @@ impl Engine {
         inode.reserve_quota(blocks, 0, self.layout().block_size, *credentials)
     }
 
-    /// Returns the part of `blocks` that may be mapped for a caller whose range ends at block `held`.
+    /// Returns the part of `blocks` that may be mapped for a caller whose range ends at block
+    /// `held`.
     fn fillable(&self, inode: &Inode, blocks: BlockRange, held: u64) -> BlockRange {
         let ends_within = guarded!(Fault::PreallocateBelowSize, held * self.block_size() < inode.size());
         let end = if ends_within { blocks.end().min(held) } else { blocks.end() };
         BlockRange::clamped(blocks.start().to_u64(), end)
     }
 
-    /// Maps `pieces` in order, until the transaction is full, space runs out, or a piece is not a hole any more. Removes the
-    /// mapped ones from `pieces`. Returns the end of the last one.
+    /// Maps `pieces` in order, until the transaction is full, space runs out, or a piece is not a
+    /// hole any more. Removes the mapped ones from `pieces`. Returns the end of the last one.
     ///
     /// # Errors
     /// [`Error::NoSpace`] or [`Error::FileTooLarge`], if no piece was mapped. Corruption.
@@ -229,8 +240,8 @@ impl Engine {
             }
             end = Some(piece.extent.end());
             pieces.next();
-            // A change within one leaf uses no credits. So if only such changes were made, the credits for the first change of a
-            // tree that grew meanwhile are still available.
+            // A change within one leaf uses no credits. So if only such changes were made, the
+            // credits for the first change of a tree that grew meanwhile are still available.
             if pieces.peek().is_some() && !handle.ensure(map.change_credits()) {
                 break;
             }
@@ -238,7 +249,8 @@ impl Engine {
         Ok(end)
     }
 
-    /// Returns blocks to `claim` that this handle allocated from it and did not map. Needs no further credits.
+    /// Returns blocks to `claim` that this handle allocated from it and did not map. Needs no
+    /// further credits.
     fn return_unmapped(
         &self,
         handle: &Handle<'_>,
@@ -255,8 +267,8 @@ impl Engine {
         })
     }
 
-    /// Maps `piece`, within one leaf if possible, otherwise under the map's exclusive lock. Returns false if its blocks are not
-    /// a hole any more.
+    /// Maps `piece`, within one leaf if possible, otherwise under the map's exclusive lock. Returns
+    /// false if its blocks are not a hole any more.
     fn add_extent<'m>(
         &self,
         handle: &Handle<'_>,
@@ -303,12 +315,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Converts the unwritten blocks in `blocks` to written ones, with volume blocks reserved at submission (I5). Joins the
-    /// inode. Returns the number of file blocks processed, as [`add_blocks`](Self::add_blocks) does.
+    /// Converts the unwritten blocks in `blocks` to written ones, with volume blocks reserved at
+    /// submission (I5). Joins the inode. Returns the number of file blocks processed, as
+    /// [`add_blocks`](Self::add_blocks) does.
     ///
     /// # Errors
-    /// [`Error::FileTooLarge`], with nothing converted, if the tree would exceed the maximum depth. Corruption, which stops the
-    /// volume.
+    /// [`Error::FileTooLarge`], with nothing converted, if the tree would exceed the maximum depth.
+    /// Corruption, which stops the volume.
     pub(crate) fn convert(
         &self,
         handle: &Handle<'_>,
@@ -329,7 +342,8 @@ impl Engine {
         let mut rest = blocks;
         while !rest.is_empty() {
             let done = rest.start() - blocks.start();
-            // Converting a whole extent adds no entry, so an extent that was split in advance needs no block (I5).
+            // Converting a whole extent adds no entry, so an extent that was split in advance needs
+            // no block (I5).
             let run = map.run_in_extent(rest);
             rest = rest.skip(run.len);
             let BlockState::Unwritten(physical) = run.state else { continue };
@@ -351,12 +365,13 @@ impl Engine {
         Ok(blocks.count())
     }
 
-    /// Converts the written blocks in `blocks` to unwritten ones. Joins the inode. Returns the number of file blocks
-    /// processed, as [`add_blocks`](Self::add_blocks) does.
+    /// Converts the written blocks in `blocks` to unwritten ones. Joins the inode. Returns the
+    /// number of file blocks processed, as [`add_blocks`](Self::add_blocks) does.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], with nothing changed, if the tree needs a block and there is none. The same for a bitmap that cannot be read.
-    /// [`Error::Unsupported`] for a file without extents. Corruption.
+    /// [`Error::NoSpace`], with nothing changed, if the tree needs a block and there is none. The
+    /// same for a bitmap that cannot be read. [`Error::Unsupported`] for a file without extents.
+    /// Corruption.
     pub(crate) fn make_unwritten(
         &self,
         handle: &Handle<'_>,
@@ -389,8 +404,8 @@ impl Engine {
         Ok(blocks.count())
     }
 
-    /// Reserves the nodes that a change of the tree needs, and reads the bitmap from which they are allocated, because a failed read after
-    /// the change has begun stops the volume.
+    /// Reserves the nodes that a change of the tree needs, and reads the bitmap from which they are
+    /// allocated, because a failed read after the change has begun stops the volume.
     pub(super) fn reserve_nodes(&self, plan: &Plan, goal: FsBlock) -> Result<Reservation<'_>> {
         let reservation = self.allocator().reserve(plan.blocks)?;
         if plan.blocks > 0 {
@@ -399,11 +414,12 @@ impl Engine {
         Ok(reservation)
     }
 
-    /// Splits the unwritten extents that map the first and the last of `blocks` at the bounds of `blocks`. The caller has pinned
-    /// both bounds. Joins the inode.
+    /// Splits the unwritten extents that map the first and the last of `blocks` at the bounds of
+    /// `blocks`. The caller has pinned both bounds. Joins the inode.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if the tree needs a block and there is none. A failed read; if one extent was split already, the volume stops.
+    /// [`Error::NoSpace`] if the tree needs a block and there is none. A failed read; if one extent
+    /// was split already, the volume stops.
     pub(crate) fn split_at_edges(
         &self,
         handle: &Handle<'_>,
@@ -448,8 +464,8 @@ impl Engine {
         }
     }
 
-    /// Applies a change that must not fail. Its blocks were reserved, except if other threads made the tree deeper since; then it
-    /// claims the missing ones.
+    /// Applies a change that must not fail. Its blocks were reserved, except if other threads made
+    /// the tree deeper since; then it claims the missing ones.
     fn carry_out_reserved(
         &self,
         handle: &Handle<'_>,

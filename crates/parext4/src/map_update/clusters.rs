@@ -1,9 +1,12 @@
-//! The clusters of a file, in a volume with `bigalloc`: which of them the file has already, and which a change frees.
+//! The clusters of a file, in a volume with `bigalloc`: which of them the file has already, and
+//! which a change frees.
 //!
-//! Responsible for the rule that all blocks of one file in a cluster of the file lie in one cluster of the volume (H38). Not responsible
-//! for the allocation. A thread that maps or unmaps part of a cluster holds the map's lock exclusively from the look-up of the
-//! cluster's other blocks until its own are mapped or unmapped. A thread that maps whole clusters holds the range of all their
-//! blocks instead. Without `bigalloc` a cluster is a block, so each hole is in clusters that the file does not have.
+//! Responsible for the rule that all blocks of one file in a cluster of the file lie in one cluster
+//! of the volume (H38). Not responsible for the allocation. A thread that maps or unmaps part of a
+//! cluster holds the map's lock exclusively from the look-up of the cluster's other blocks until
+//! its own are mapped or unmapped. A thread that maps whole clusters holds the range of all their
+//! blocks instead. Without `bigalloc` a cluster is a block, so each hole is in clusters that the
+//! file does not have.
 
 use parext4_format::extent::{self, Extent};
 use parext4_format::{BlockRange, FileBlock, FsBlock};
@@ -18,7 +21,8 @@ use crate::mapping::BlockState;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HolePart {
     pub blocks: BlockRange,
-    /// The place of the first block, if the file has the cluster. Otherwise the file has no block in any cluster of the part.
+    /// The place of the first block, if the file has the cluster. Otherwise the file has no block
+    /// in any cluster of the part.
     pub place: Option<FsBlock>,
 }
 
@@ -75,8 +79,8 @@ fn place_of(layout: &Layout, map: &ExtentMap, block: FileBlock) -> Option<FsBloc
     Some(place + u64::from(block - cluster.start()))
 }
 
-/// Returns the blocks to map in `parts`, in ascending order, if `runs` were allocated for the parts without a place. Ends where the
-/// runs do.
+/// Returns the blocks to map in `parts`, in ascending order, if `runs` were allocated for the parts
+/// without a place. Ends where the runs do.
 pub(super) fn pieces(
     layout: &Layout,
     parts: &[HolePart],
@@ -113,8 +117,8 @@ pub(super) fn without_place(parts: &[HolePart]) -> impl Iterator<Item = BlockRan
     parts.iter().filter(|part| part.place.is_none()).map(|part| part.blocks)
 }
 
-/// Returns the clusters of `extent`, which is not mapped, of which the file has no block: they become free if it was unmapped. `map` is
-/// locked exclusively.
+/// Returns the clusters of `extent`, which is not mapped, of which the file has no block: they
+/// become free if it was unmapped. `map` is locked exclusively.
 pub(super) fn unused(layout: &Layout, map: &ExtentMap, extent: Extent) -> Option<Run> {
     let clusters = layout.clusters_of(extent.blocks());
     let skipped = extent.logical - clusters.start();
@@ -139,7 +143,8 @@ pub(super) fn unused(layout: &Layout, map: &ExtentMap, extent: Extent) -> Option
     (len > 0).then_some(Run { start: start + u64::from(before), len })
 }
 
-/// Pairs the blocks of `runs` with the holes of a file, in order. Splits both where the other ends, and at `most` blocks.
+/// Pairs the blocks of `runs` with the holes of a file, in order. Splits both where the other ends,
+/// and at `most` blocks.
 pub(super) fn pair(
     holes: &[BlockRange],
     runs: &[Run],

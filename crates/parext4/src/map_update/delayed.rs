@@ -1,7 +1,8 @@
 //! The space that dirty pages have reserved (H29), in blocks and in clusters.
 //!
-//! Responsible for keeping the claims of the allocator and of the file in step. Without `bigalloc` each delayed block has a block
-//! claimed for it. With it, a delayed block in a cluster that the file does not have shares the claim of that cluster, and
+//! Responsible for keeping the claims of the allocator and of the file in step. Without `bigalloc`
+//! each delayed block has a block claimed for it. With it, a delayed block in a cluster that the
+//! file does not have shares the claim of that cluster, and
 //! [`DelayedClusters`](crate::inode::Cached) lists these clusters.
 
 use parext4_format::FileBlock;
@@ -22,7 +23,8 @@ use crate::sync::Arc;
 pub(super) type Taken = SmallVec<[u32; 4]>;
 
 impl Engine {
-    /// Reserves space for `blocks` of a file, holes that are about to be dirty, on behalf of a caller with `credentials`.
+    /// Reserves space for `blocks` of a file, holes that are about to be dirty, on behalf of a
+    /// caller with `credentials`.
     ///
     /// # Errors
     /// [`NoSpace`](crate::Error::NoSpace), with nothing reserved.
@@ -36,7 +38,8 @@ impl Engine {
         self.delay_with_pointers(inode, blocks, || self.delay_data(inode, cached, blocks, credentials))
     }
 
-    /// Fails if [`delay`](Self::delay) of `blocks`, a part after the other, would. Reserves nothing, also no indirect blocks.
+    /// Fails if [`delay`](Self::delay) of `blocks`, a part after the other, would. Reserves
+    /// nothing, also no indirect blocks.
     ///
     /// # Errors
     /// [`NoSpace`](crate::Error::NoSpace), [`QuotaExceeded`](crate::Error::QuotaExceeded).
@@ -84,9 +87,9 @@ impl Engine {
         claimed
     }
 
-    /// Ends the reservations of `count` blocks, but not of clusters. Returns the claim of the blocks and
-    /// of the tree, or with `bigalloc` of the tree alone. The caller also calls [`end_delay`](Self::end_delay) or
-    /// [`delay_again`](Self::delay_again).
+    /// Ends the reservations of `count` blocks, but not of clusters. Returns the claim of the
+    /// blocks and of the tree, or with `bigalloc` of the tree alone. The caller also calls
+    /// [`end_delay`](Self::end_delay) or [`delay_again`](Self::delay_again).
     pub(crate) fn undelay(&self, inode: &Inode, count: u32) -> Reservation<'_> {
         self.undelay_quota_of_blocks(inode, count);
         self.allocator().undelay(count)
@@ -100,7 +103,8 @@ impl Engine {
         }
     }
 
-    /// Ends the reservation of blocks of the quotas, which have clusters reserved instead with `bigalloc`.
+    /// Ends the reservation of blocks of the quotas, which have clusters reserved instead with
+    /// `bigalloc`.
     fn undelay_quota_of_blocks(&self, inode: &Inode, count: u32) {
         if self.layout().cluster_bits == 0 {
             inode.undelay_quota(count, self.layout().block_size);
@@ -116,7 +120,8 @@ impl Engine {
     ) -> Result<()> {
         let map = match self.block_map(inode)? {
             BlockMap::Extents(map) => map,
-            // Clusters have more than one block only on volumes with extents; contents in the inode have no blocks.
+            // Clusters have more than one block only on volumes with extents; contents in the inode
+            // have no blocks.
             BlockMap::Indirect(_) | BlockMap::Inline(_) => return Ok(()),
         };
         cached.clusters.add(
@@ -135,8 +140,8 @@ impl Engine {
         )
     }
 
-    /// Stops counting `blocks` as delayed, which were allocated, or will not be, and releases the clusters that none of them needs any
-    /// more. `count` is the number of blocks.
+    /// Stops counting `blocks` as delayed, which were allocated, or will not be, and releases the
+    /// clusters that none of them needs any more. `count` is the number of blocks.
     pub(crate) fn end_delay(
         &self,
         inode: &Inode,
@@ -160,8 +165,9 @@ impl Engine {
         self.allocator().undelay_clusters(clusters)
     }
 
-    /// Takes the claims of the clusters in which `parts` of a file's holes get blocks, and adds them to the source of the blocks. The claims
-    /// of other clusters stay, so a thread that finds a cluster allocated takes nothing.
+    /// Takes the claims of the clusters in which `parts` of a file's holes get blocks, and adds
+    /// them to the source of the blocks. The claims of other clusters stay, so a thread that finds
+    /// a cluster allocated takes nothing.
     pub(super) fn take_delayed<'a>(
         &'a self,
         inode: &Inode,
@@ -182,8 +188,9 @@ impl Engine {
         taken
     }
 
-    /// Returns the claims of those clusters among `taken` that were not allocated, because the fill ended at file block `end`: all claims
-    /// if it mapped nothing, because the first cluster may begin before the first hole.
+    /// Returns the claims of those clusters among `taken` that were not allocated, because the fill
+    /// ended at file block `end`: all claims if it mapped nothing, because the first cluster may
+    /// begin before the first hole.
     pub(super) fn return_delayed(
         &self,
         inode: &Inode,

@@ -1,8 +1,8 @@
 //! Changes of files with indirect blocks.
 //!
-//! Responsible for changing such a map together with the allocator, the inode's block count and the journal's credits. Not
-//! responsible for data. Invariant: a claimed block is neither among the free extents nor in use, and is released or
-//! converted once.
+//! Responsible for changing such a map together with the allocator, the inode's block count and the
+//! journal's credits. Not responsible for data. Invariant: a claimed block is neither among the
+//! free extents nor in use, and is released or converted once.
 
 use std::iter::Peekable;
 
@@ -26,8 +26,8 @@ use crate::journal::Handle;
 use crate::mapping::BlockState;
 use crate::sync::Arc;
 
-/// Pointer blocks that are missing above holes, and the claim of blocks for them. Dropping it releases the claim, so a write that finds no
-/// space for its data waits without one (H40).
+/// Pointer blocks that are missing above holes, and the claim of blocks for them. Dropping it
+/// releases the claim, so a write that finds no space for its data waits without one (H40).
 #[must_use]
 struct ClaimedPointers<'a> {
     missing: SmallVec<[PointerBlock; 3]>,
@@ -35,8 +35,8 @@ struct ClaimedPointers<'a> {
 }
 
 impl ClaimedPointers<'_> {
-    /// Passes the claim to the map, except for pointer blocks that another thread has reserved since. The map has been locked since the
-    /// claim was made.
+    /// Passes the claim to the map, except for pointer blocks that another thread has reserved
+    /// since. The map has been locked since the claim was made.
     fn keep(mut self, map: &IndirectMap) {
         let kept = self.claim.take(map.reserve_missing(&self.missing));
         debug_assert!(kept, "a block is claimed for each");
@@ -44,8 +44,8 @@ impl ClaimedPointers<'_> {
 }
 
 impl Engine {
-    /// As [`fill_holes`](Self::fill_holes). Unless `options.written`, claims the new blocks and changes nothing on the
-    /// device, and joins no inode.
+    /// As [`fill_holes`](Self::fill_holes). Unless `options.written`, claims the new blocks and
+    /// changes nothing on the device, and joins no inode.
     pub(super) fn fill_leaves<'a>(
         &'a self,
         handle: &Handle<'_>,
@@ -99,8 +99,8 @@ impl Engine {
         Ok(if end == last.end() { blocks.count() } else { BlockRange::clamped(start, end).count() })
     }
 
-    /// Claims blocks for the holes of a request, and reserves them of the quotas. They stay reserved until their conversion charges
-    /// them, or [`release_claim`](Self::release_claim).
+    /// Claims blocks for the holes of a request, and reserves them of the quotas. They stay
+    /// reserved until their conversion charges them, or [`release_claim`](Self::release_claim).
     ///
     /// # Errors
     /// [`Error::QuotaExceeded`]; [`Error::NoSpace`]; corruption of a group.
@@ -129,8 +129,8 @@ impl Engine {
         self.allocator().release_claimed(start, len);
     }
 
-    /// Maps `pieces` in order, until the transaction is full. Removes the mapped ones from `pieces`. Returns the end of the
-    /// last one.
+    /// Maps `pieces` in order, until the transaction is full. Removes the mapped ones from
+    /// `pieces`. Returns the end of the last one.
     fn fill_pieces(
         &self,
         handle: &Handle<'_>,
@@ -166,8 +166,8 @@ impl Engine {
         Ok(end)
     }
 
-    /// Maps blocks that are in use already, as written, until the transaction is full. Returns the number of blocks. The inode has
-    /// joined the transaction.
+    /// Maps blocks that are in use already, as written, until the transaction is full. Returns the
+    /// number of blocks. The inode has joined the transaction.
     pub(super) fn map_pointers(
         &self,
         handle: &Handle<'_>,
@@ -201,8 +201,9 @@ impl Engine {
         Ok(ClaimedPointers { missing, claim })
     }
 
-    /// Has `delay` reserve space for `blocks` of a file, holes that are about to be dirty, and reserves the pointer blocks that are missing
-    /// above them. The existing ones stay while the file has delayed blocks ([`may_remove`](Self::may_remove)).
+    /// Has `delay` reserve space for `blocks` of a file, holes that are about to be dirty, and
+    /// reserves the pointer blocks that are missing above them. The existing ones stay while the
+    /// file has delayed blocks ([`may_remove`](Self::may_remove)).
     ///
     /// # Errors
     /// The error of `delay`. [`Error::NoSpace`]; a corrupt pointer block.
@@ -214,7 +215,8 @@ impl Engine {
     ) -> Result<()> {
         let map = match self.block_map(inode)? {
             BlockMap::Indirect(map) => map,
-            // `delay` also reserves what a tree of extents needs, and contents in the inode have no blocks.
+            // `delay` also reserves what a tree of extents needs, and contents in the inode have no
+            // blocks.
             BlockMap::Extents(_) | BlockMap::Inline(_) => return delay(),
         };
         self.note_preallocated(inode);
@@ -228,17 +230,18 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns true if an operation that unmaps the blocks of `part` may remove the leaf, which is empty then: no dirty page relies
-    /// on its pointer block (H29). The operation drops the pages of its own blocks. The map is locked exclusively, so no thread
-    /// reserves the blocks of a page.
+    /// Returns true if an operation that unmaps the blocks of `part` may remove the leaf, which is
+    /// empty then: no dirty page relies on its pointer block (H29). The operation drops the pages
+    /// of its own blocks. The map is locked exclusively, so no thread reserves the blocks of a
+    /// page.
     fn may_remove(&self, inode: &Inode, part: &LeafPart) -> bool {
         let is_relied_on = || inode.cached().is_some_and(|cached| cached.delayed() > 0);
         part.is_empty_leaf()
             && (part.is_whole_leaf() || guarded!(Fault::DelayedIgnored, !is_relied_on(), true))
     }
 
-    /// Adds the pointer blocks that the leaf of `part` lacks, near volume block `goal`. They are reserved. The map is locked
-    /// exclusively.
+    /// Adds the pointer blocks that the leaf of `part` lacks, near volume block `goal`. They are
+    /// reserved. The map is locked exclusively.
     fn link(
         &self,
         handle: &Handle<'_>,
@@ -258,7 +261,8 @@ impl Engine {
         writer.link(handle, part, &blocks)
     }
 
-    /// As [`convert`](Self::convert): sets the bits and the pointers of claimed blocks, and counts them.
+    /// As [`convert`](Self::convert): sets the bits and the pointers of claimed blocks, and counts
+    /// them.
     pub(super) fn convert_claims(
         &self,
         handle: &Handle<'_>,
@@ -295,8 +299,8 @@ impl Engine {
         Ok(rest.start() - blocks.start())
     }
 
-    /// As [`remove_range`](Self::remove_range). Claimed blocks are released at once. Also frees the pointer blocks that are
-    /// empty then, unless dirty pages rely on them.
+    /// As [`remove_range`](Self::remove_range). Claimed blocks are released at once. Also frees the
+    /// pointer blocks that are empty then, unless dirty pages rely on them.
     pub(super) fn remove_pointers(
         &self,
         handle: &Handle<'_>,
@@ -385,8 +389,8 @@ impl Engine {
         }
     }
 
-    /// Releases the blocks that failed writes have claimed, unless pages wait for write-back. The caller holds the range of
-    /// the whole file.
+    /// Releases the blocks that failed writes have claimed, unless pages wait for write-back. The
+    /// caller holds the range of the whole file.
     pub(super) fn release_claims(&self, inode: &Arc<Inode>, map: &IndirectMap) {
         if inode.cached().is_some_and(Cached::has_work) {
             return;

@@ -1,7 +1,8 @@
 //! Moving the contents of an inode to blocks.
 //!
-//! Responsible for the format of the inode: the map, the flags, and the attribute that held the contents. Not responsible for the
-//! contents: the caller has written them to the block, or writes them under the same handle.
+//! Responsible for the format of the inode: the map, the flags, and the attribute that held the
+//! contents. Not responsible for the contents: the caller has written them to the block, or writes
+//! them under the same handle.
 
 use parext4_format::extent::Extent;
 use parext4_format::features::Incompat;
@@ -16,17 +17,19 @@ use crate::inode::Inode;
 use crate::journal::Handle;
 use crate::sync::Arc;
 
-/// Maximum number of blocks that moving the contents of an inode registers: the blocks that the allocator registers, the inode, and
-/// the block of a directory.
+/// Maximum number of blocks that moving the contents of an inode registers: the blocks that the
+/// allocator registers, the inode, and the block of a directory.
 pub(crate) const MOVE_CREDITS: u32 = ALLOCATE_CREDITS + 2;
 
-/// Returns the error of a change of the blocks of an inode whose contents lie in it. Each operation moves them to blocks first.
+/// Returns the error of a change of the blocks of an inode whose contents lie in it. Each operation
+/// moves them to blocks first.
 pub(super) fn has_no_blocks(inode: &Inode) -> Error {
     Error::corrupt(format_args!("inode {}: its contents lie in the inode, not in blocks", inode.ino()))
 }
 
 impl Engine {
-    /// Returns the contents that lie in the inode, at least 60 bytes, whatever its size; `None` if they are in blocks.
+    /// Returns the contents that lie in the inode, at least 60 bytes, whatever its size; `None` if
+    /// they are in blocks.
     ///
     /// # Errors
     /// Corruption.
@@ -41,7 +44,8 @@ impl Engine {
         self.noted(inode, contents).map(Some)
     }
 
-    /// Returns the number of bytes that the inode has room for, beside its attributes. The caller holds their lock.
+    /// Returns the number of bytes that the inode has room for, beside its attributes. The caller
+    /// holds their lock.
     ///
     /// # Errors
     /// Corruption.
@@ -50,8 +54,8 @@ impl Engine {
         self.noted(inode, capacity)
     }
 
-    /// Replaces the contents in the inode. Joins the inode. The caller holds the lock of its attributes, and has checked that the
-    /// contents fit.
+    /// Replaces the contents in the inode. Joins the inode. The caller holds the lock of its
+    /// attributes, and has checked that the contents fit.
     ///
     /// # Errors
     /// Corruption.
@@ -70,7 +74,8 @@ impl Engine {
         Err(Error::corrupt(format_args!("inode {ino}: no room for {len} bytes of contents")))
     }
 
-    /// Zeroes what the inode has of its contents past its size, for a truncation that a crash interrupted.
+    /// Zeroes what the inode has of its contents past its size, for a truncation that a crash
+    /// interrupted.
     ///
     /// # Errors
     /// Corruption.
@@ -84,11 +89,11 @@ impl Engine {
         result.map_err(|error| self.health().note(inode.ino(), error.of_inode(inode.ino()).into()))
     }
 
-    /// Makes an inode whose contents lie in it one with blocks. `first` is the allocated block of the contents; `None` if they are
-    /// empty. Joins the inode.
+    /// Makes an inode whose contents lie in it one with blocks. `first` is the allocated block of
+    /// the contents; `None` if they are empty. Joins the inode.
     ///
-    /// The caller holds the range of the whole file, or the lock of the directory's entries, and in either case the lock of the
-    /// inode's attributes.
+    /// The caller holds the range of the whole file, or the lock of the directory's entries, and in
+    /// either case the lock of the inode's attributes.
     ///
     /// # Errors
     /// An error means corruption; the volume then stops.
@@ -115,8 +120,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns an empty block map in the format that contents get outside of the inode, and the flag of the format: a tree of extents if
-    /// the volume has the feature, otherwise indirect blocks.
+    /// Returns an empty block map in the format that contents get outside of the inode, and the
+    /// flag of the format: a tree of extents if the volume has the feature, otherwise indirect
+    /// blocks.
     fn block_map_outside(&self, inode: &Inode) -> Result<(BlockMap, InodeFlags)> {
         let (ino, seed) = (inode.ino(), inode.seed());
         if self.superblock().incompat().contains(Incompat::EXTENTS) {

@@ -1,4 +1,5 @@
-//! Maps blocks that are in use already: for the replay of a fast commit that names them, and for contents that leave the inode.
+//! Maps blocks that are in use already: for the replay of a fast commit that names them, and for
+//! contents that leave the inode.
 //!
 //! The replay has claimed the blocks, and no other operation uses the volume.
 
@@ -18,11 +19,12 @@ use crate::mapping::BlockState;
 use crate::sync::Arc;
 
 impl Engine {
-    /// Maps the blocks of `extent` as it says. Frees the blocks that were mapped there before, unless they are the same. Returns
-    /// the clusters that the file has got.
+    /// Maps the blocks of `extent` as it says. Frees the blocks that were mapped there before,
+    /// unless they are the same. Returns the clusters that the file has got.
     ///
     /// # Errors
-    /// [`Error::NoSpace`](crate::error::Error::NoSpace) if the map needs a block and there is none. Corruption.
+    /// [`Error::NoSpace`](crate::error::Error::NoSpace) if the map needs a block and there is none.
+    /// Corruption.
     pub(crate) fn map_logged(&self, inode: &Arc<Inode>, extent: Extent) -> Result<Vec<Run>> {
         let runs: Vec<_> = self.block_map(inode)?.runs(extent.blocks()).collect::<Result<_>>()?;
         let mut mapped = Vec::new();
@@ -94,7 +96,8 @@ impl Engine {
         extent.end() <= self.layout().max_indirect_blocks && last <= indirect::MAX_BLOCK
     }
 
-    /// Maps the blocks of `extent`, which are holes. The inode has joined the transaction. Returns the clusters that the file has got.
+    /// Maps the blocks of `extent`, which are holes. The inode has joined the transaction. Returns
+    /// the clusters that the file has got.
     pub(super) fn map_extent(
         &self,
         handle: &Handle<'_>,

@@ -1,7 +1,8 @@
 //! Changes of the block map of a file: adds, converts, removes, moves and preallocates blocks.
 //!
-//! Responsible for changing the block map together with the allocator, the inode's block count and the journal's credits. Not
-//! responsible for data, sizes and lookups; [`block_map`](crate::block_map) answers lookups.
+//! Responsible for changing the block map together with the allocator, the inode's block count and
+//! the journal's credits. Not responsible for data, sizes and lookups;
+//! [`block_map`](crate::block_map) answers lookups.
 
 mod blocks;
 mod clusters;

@@ -1,7 +1,8 @@
 //! Freeing preallocated blocks past the end of files.
 //!
-//! Responsible for unmapping blocks that write requests mapped in advance. Not responsible for mapping them: `block_io` does that.
-//! Invariant: blocks that a user requested past the end of a file stay.
+//! Responsible for unmapping blocks that write requests mapped in advance. Not responsible for
+//! mapping them: `block_io` does that. Invariant: blocks that a user requested past the end of a
+//! file stay.
 
 use parext4_format::BlockRange;
 use rangelock::{ByteRange, Mode};
@@ -14,14 +15,14 @@ use crate::inode::{Inode, PastEnd};
 use crate::sync::{Arc, Rank, hold};
 
 impl Engine {
-    /// Frees the file's preallocated blocks, or the blocks that failed writes have claimed. No thread writes to the file
-    /// meanwhile.
+    /// Frees the file's preallocated blocks, or the blocks that failed writes have claimed. No
+    /// thread writes to the file meanwhile.
     pub(crate) fn free_preallocated(&self, inode: &Arc<Inode>) -> Result<()> {
         self.free_preallocated_past(inode, inode.size())
     }
 
-    /// Like [`free_preallocated`](Self::free_preallocated), past byte `end`. Of a file with extents only operations that end before it are
-    /// in flight.
+    /// Like [`free_preallocated`](Self::free_preallocated), past byte `end`. Of a file with extents
+    /// only operations that end before it are in flight.
     fn free_preallocated_past(&self, inode: &Arc<Inode>, end: u64) -> Result<()> {
         let sectors = inode.sectors();
         let freed = self.free_unrequested_past(inode, end);
@@ -54,14 +55,15 @@ impl Engine {
         self.free_tail(inode, BlockRange::clamped(clusters, past.end()))
     }
 
-    /// Returns true if a failed write has left a part of a page past byte `end` dirty, which may count on a preallocated block (H29).
+    /// Returns true if a failed write has left a part of a page past byte `end` dirty, which may
+    /// count on a preallocated block (H29).
     fn has_dirty_past(&self, inode: &Inode, end: u64) -> bool {
         let end = end.next_multiple_of(self.layout().block_size.bytes().into());
         inode.cached().is_some_and(|cached| cached.pages.has_dirty_from(end))
     }
 
-    /// Like [`free_preallocated`](Self::free_preallocated), for an inode whose last user drops it. Does nothing if another operation
-    /// holds a range of the file.
+    /// Like [`free_preallocated`](Self::free_preallocated), for an inode whose last user drops it.
+    /// Does nothing if another operation holds a range of the file.
     pub(crate) fn free_preallocated_of_unused(&self, inode: &Arc<Inode>) {
         if !inode.has_spare_blocks() {
             return;
@@ -77,14 +79,16 @@ impl Engine {
         }
     }
 
-    /// Frees the preallocated blocks past all operations in flight, for a caller that finds no space. The caller may hold ranges, and any
-    /// lock before `Rank::Handle`: this call blocks on no range and no tail, so the lock order does not matter.
+    /// Frees the preallocated blocks past all operations in flight, for a caller that finds no
+    /// space. The caller may hold ranges, and any lock before `Rank::Handle`: this call blocks on
+    /// no range and no tail, so the lock order does not matter.
     pub(crate) fn free_preallocated_of_idle(&self) -> Result<()> {
         let all = self.preallocated().all();
         all.iter().try_for_each(|inode| {
             let is_indirect = matches!(inode.loaded_block_map(), Some(BlockMap::Indirect(_)));
             let Some(tail) = inode.tail.try_lock() else { return Ok(()) };
-            // Operations that extend the file end before this, and later ones wait for the range: they announce their end under the lock.
+            // Operations that extend the file end before this, and later ones wait for the range:
+            // they announce their end under the lock.
             let end = tail.end().max(inode.size());
             let range = if is_indirect { ByteRange::ALL } else { ByteRange::new(end, u64::MAX) };
             let Some(_alone) = inode.ranges.try_lock(range, Mode::Exclusive) else { return Ok(()) };

@@ -14,8 +14,8 @@ use crate::sync::Arc;
 pub(crate) const CUT_BLOCKS: u32 = 6;
 
 impl Engine {
-    /// Returns the credits with which one handle can remove `blocks` and move all blocks after them, if the journal has that many.
-    /// With fewer, it takes several handles.
+    /// Returns the credits with which one handle can remove `blocks` and move all blocks after
+    /// them, if the journal has that many. With fewer, it takes several handles.
     pub(crate) fn shift_credits(&self, inode: &Inode, blocks: BlockRange) -> Result<u32> {
         let map = self.extents(inode)?;
         let pieces: u32 = map.runs(blocks).map(|run| u32::from(!run.is_hole())).sum();
@@ -32,14 +32,16 @@ impl Engine {
             .saturating_add(pieces.saturating_mul(FREE_CREDITS)))
     }
 
-    /// Moves extents under a handle. Joins the inode. Returns true if all were moved; otherwise `shift` holds the rest, and the
-    /// caller continues with a new handle.
+    /// Moves extents under a handle. Joins the inode. Returns true if all were moved; otherwise
+    /// `shift` holds the rest, and the caller continues with a new handle.
     ///
-    /// First splits the extent that maps the blocks on both sides of the start of `shift`; `reservation` has [`CUT_BLOCKS`] blocks for it.
+    /// First splits the extent that maps the blocks on both sides of the start of `shift`;
+    /// `reservation` has [`CUT_BLOCKS`] blocks for it.
     ///
     /// # Errors
-    /// [`Error::FileTooLarge`](crate::Error::FileTooLarge), with nothing changed under this handle, if the split makes the tree deeper than
-    /// the format permits. Any other error means corruption; the volume then stops.
+    /// [`Error::FileTooLarge`](crate::Error::FileTooLarge), with nothing changed under this handle,
+    /// if the split makes the tree deeper than the format permits. Any other error means
+    /// corruption; the volume then stops.
     pub(crate) fn shift(
         &self,
         handle: &Handle<'_>,

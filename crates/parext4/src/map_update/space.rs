@@ -8,17 +8,19 @@ use crate::engine::{Departure, Engine};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
 
-/// The longest time that a thread waits for space, for example for requests that a device does not answer.
+/// The longest time that a thread waits for space, for example for requests that a device does not
+/// answer.
 const LONGEST: Duration = Duration::from_secs(10);
-/// The longest time that a thread waits for space that may not come back: the last user of a removed file may keep it, and the range of a
-/// dirty page may be held by the thread itself.
+/// The longest time that a thread waits for space that may not come back: the last user of a
+/// removed file may keep it, and the range of a dirty page may be held by the thread itself.
 const LONGEST_IF_UNSURE: Duration = Duration::from_secs(1);
 
 /// Number of attempts after which a waiting thread no longer retries at once after an event.
 const TURNS: u32 = 16;
 
-/// The wait for space of an operation, or of several that make up one request: they wait for 10 seconds in all, and no operation waits for
-/// as many blocks as an earlier one has waited for in vain.
+/// The wait for space of an operation, or of several that make up one request: they wait for 10
+/// seconds in all, and no operation waits for as many blocks as an earlier one has waited for in
+/// vain.
 #[derive(Debug, Default)]
 pub struct SpaceWait {
     /// When the first operation began to wait.
@@ -34,7 +36,8 @@ impl SpaceWait {
         Self::default()
     }
 
-    /// Runs an attempt of an operation. Returns its result, and whether a wait for what it lacked may help.
+    /// Runs an attempt of an operation. Returns its result, and whether a wait for what it lacked
+    /// may help.
     pub(crate) fn attempt<R>(&self, operation: impl FnOnce() -> Result<R>) -> (Result<R>, bool) {
         forget_lacking();
         let result = operation();
@@ -50,17 +53,21 @@ impl SpaceWait {
 }
 
 impl Engine {
-    /// Runs `operation`, and while it fails with [`Error::NoSpace`], has space come back and retries it:
+    /// Runs `operation`, and while it fails with [`Error::NoSpace`], has space come back and
+    /// retries it:
     ///
-    /// 1. It frees the preallocated blocks of files that no operation extends, and commits if freed blocks wait for that.
-    /// 2. It retries, and if that fails, waits until as many blocks have come back as the operation lacked.
+    /// 1. It frees the preallocated blocks of files that no operation extends, and commits if freed
+    ///    blocks wait for that.
+    /// 2. It retries, and if that fails, waits until as many blocks have come back as the operation
+    ///    lacked.
     ///
-    /// Gives up once all operations have ended that had claimed blocks when the attempt failed, no removed files are about to be deleted, and
-    /// no flush threads write back pages that have more reserved than they will need; and after 10 seconds in any case. If a quota is
-    /// exceeded, or no inode is free, retries while removed files are about to be deleted. A failed attempt must have changed nothing. The
-    /// caller holds no handle, no lock or range of an inode without names and users, and no
-    /// [reservation](crate::allocator::Reservation). It may hold ranges and the locks before `Rank::Handle`: a thread that has claimed blocks
-    /// waits for none of them.
+    /// Gives up once all operations have ended that had claimed blocks when the attempt failed, no
+    /// removed files are about to be deleted, and no flush threads write back pages that have more
+    /// reserved than they will need; and after 10 seconds in any case. If a quota is exceeded, or
+    /// no inode is free, retries while removed files are about to be deleted. A failed attempt must
+    /// have changed nothing. The caller holds no handle, no lock or range of an inode without names
+    /// and users, and no [reservation](crate::allocator::Reservation). It may hold ranges and the
+    /// locks before `Rank::Handle`: a thread that has claimed blocks waits for none of them.
     ///
     /// # Errors
     /// Returns the error of `operation`, or of the commit.
@@ -86,7 +93,8 @@ impl Engine {
         }
     }
 
-    /// Retries an operation that has exceeded a quota or found no free inode, while removed files are about to be deleted.
+    /// Retries an operation that has exceeded a quota or found no free inode, while removed files
+    /// are about to be deleted.
     fn retry_after_deletions<R>(&self, mut operation: impl FnMut() -> Result<R>) -> Result<R> {
         let (waiter, start) = (self.allocator().begin_waiting(), Instant::now());
         loop {
@@ -139,8 +147,9 @@ impl Engine {
         Err(Error::NoSpace)
     }
 
-    /// Blocks until other threads have returned as many blocks as a failed attempt lacked. Returns false if they will not, or if the
-    /// longest time has passed. `flushes` says whether flush threads write back all files.
+    /// Blocks until other threads have returned as many blocks as a failed attempt lacked. Returns
+    /// false if they will not, or if the longest time has passed. `flushes` says whether flush
+    /// threads write back all files.
     ///
     /// # Errors
     /// The error of a transaction that frees preallocated blocks.
@@ -158,8 +167,9 @@ impl Engine {
         };
         loop {
             let seen = waiter.events();
-            // Before the blocks are counted, because a claim or a deletion returns its blocks before it ends.
-            // Delayed blocks first, because they count as a claim before they end to be delayed.
+            // Before the blocks are counted, because a claim or a deletion returns its blocks
+            // before it ends. Delayed blocks first, because they count as a claim before they end
+            // to be delayed.
             let delays = self.allocator().delayed_blocks() > 0;
             let patience = self.patience(!waiter.has_outlasted_claims(failure), flushes && delays);
             let waited = wait.elapsed();
@@ -181,8 +191,9 @@ impl Engine {
         }
     }
 
-    /// Returns how long a thread waits at most for what is in flight; `None` if nothing is. `has_claims` says whether other threads have
-    /// claims, and `flushes` whether flush threads write back all files.
+    /// Returns how long a thread waits at most for what is in flight; `None` if nothing is.
+    /// `has_claims` says whether other threads have claims, and `flushes` whether flush threads
+    /// write back all files.
     fn patience(&self, has_claims: bool, flushes: bool) -> Option<Duration> {
         if guarded!(Fault::ClaimsIgnored, has_claims) {
             return Some(LONGEST);

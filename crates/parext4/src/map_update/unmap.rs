@@ -13,15 +13,17 @@ use crate::journal::Handle;
 use crate::mapping::BlockState;
 use crate::sync::Arc;
 
-/// Number of metadata blocks freed in one step. Each is revoked; with the nodes of the tree they fit one revoke block, for which
-/// [`change_credits`](crate::extent_map::ExtentMap::change_credits) has a credit, as for indirect blocks.
+/// Number of metadata blocks freed in one step. Each is revoked; with the nodes of the tree they
+/// fit one revoke block, for which [`change_credits`](crate::extent_map::ExtentMap::change_credits)
+/// has a credit, as for indirect blocks.
 pub(super) const REVOKES_PER_STEP: u32 = 64;
 /// Number of metadata blocks freed in one handle.
 pub(super) const REVOKES_PER_HANDLE: u32 = 512;
 
 impl Engine {
-    /// Unmaps and frees the blocks of `tail`, which ends at the end of the file, the last first. Joins the inode. Returns true if
-    /// all were freed; otherwise the caller continues with a new handle.
+    /// Unmaps and frees the blocks of `tail`, which ends at the end of the file, the last first.
+    /// Joins the inode. Returns true if all were freed; otherwise the caller continues with a new
+    /// handle.
     ///
     /// # Errors
     /// An error means corruption; the volume then stops.
@@ -38,9 +40,9 @@ impl Engine {
     /// Like [`remove_tail`](Self::remove_tail), for any `blocks`.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], with nothing changed, if the range lies within one extent, so that the tree needs a block, and there is
-    /// none. Corruption, a failed read; the volume then stops, unless it is a bitmap that cannot be read for the first change, or in a
-    /// deletion.
+    /// [`Error::NoSpace`], with nothing changed, if the range lies within one extent, so that the
+    /// tree needs a block, and there is none. Corruption, a failed read; the volume then stops,
+    /// unless it is a bitmap that cannot be read for the first change, or in a deletion.
     pub(crate) fn remove_range(
         &self,
         handle: &Handle<'_>,
@@ -77,7 +79,8 @@ impl Engine {
             let len = self.allocator().freeable_tail(last.physical, upto).min(inside.count()).min(most);
             let keep = upto - len;
             let physical = last.physical + u64::from(keep);
-            // A failed read after a change stops the volume. In a deletion, the next handle has it before its first change.
+            // A failed read after a change stops the volume. In a deletion, the next handle has it
+            // before its first change.
             match self.allocator().read_bitmaps(physical, len) {
                 Err(_) if changed && may_stop_here => return Ok(false),
                 read => read?,
@@ -95,7 +98,8 @@ impl Engine {
                 handle.revoke(physical, len);
                 revoked += len;
             }
-            // Under the map's lock, so that no thread maps another block of a cluster that is freed (H38).
+            // Under the map's lock, so that no thread maps another block of a cluster that is freed
+            // (H38).
             if let Some(freed) = clusters::unused(self.layout(), &map, removed) {
                 self.allocator().free_data(handle, freed.start, freed.len)?;
                 inode.sub_blocks(handle, u64::from(freed.len), self.layout().block_size);
@@ -105,8 +109,9 @@ impl Engine {
         Ok(true)
     }
 
-    /// Reads the bitmaps that freeing the file's blocks from `start` on changes, for an operation that makes other changes first. Of many
-    /// runs of blocks, reads only the bitmaps of the first ones.
+    /// Reads the bitmaps that freeing the file's blocks from `start` on changes, for an operation
+    /// that makes other changes first. Of many runs of blocks, reads only the bitmaps of the first
+    /// ones.
     ///
     /// # Errors
     /// Corruption, a failed read.
@@ -123,7 +128,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Frees the blocks of `tail`, which ends at the end of the file, in as many transactions as needed.
+    /// Frees the blocks of `tail`, which ends at the end of the file, in as many transactions as
+    /// needed.
     pub(crate) fn free_tail(&self, inode: &Arc<Inode>, tail: BlockRange) -> Result<()> {
         while !self.transact(self.map_credits(inode)?, |handle| self.remove_tail(handle, inode, tail))? {}
         Ok(())

@@ -1,18 +1,23 @@
-//! One budget for all caches of metadata: inodes with their extent maps, metadata blocks, and the free space of groups.
+//! One budget for all caches of metadata: inodes with their extent maps, metadata blocks, and the
+//! free space of groups.
 //!
-//! Every entry of a cache holds a [`Charge`], so the budget knows how much is in memory. Entries are evicted in the order of
-//! last use across the caches:
+//! Every entry of a cache holds a [`Charge`], so the budget knows how much is in memory. Entries
+//! are evicted in the order of last use across the caches:
 //!
-//! 1. The budget has a clock, which counts the bytes that were ever charged. An entry stores the clock when it is used.
-//! 2. A thread that has added an entry calls [`make_room`](Budget::make_room). If the budget is exceeded, it examines the
-//!    entry with the oldest time of use, and evicts it if it is unreferenced.
-//! 3. It repeats this at most [`STEPS`] times, so the cost of an addition does not depend on how much is in memory.
+//! 1. The budget has a clock, which counts the bytes that were ever charged. An entry stores the
+//!    clock when it is used.
+//! 2. A thread that has added an entry calls [`make_room`](Budget::make_room). If the budget is
+//!    exceeded, it examines the entry with the oldest time of use, and evicts it if it is
+//!    unreferenced.
+//! 3. It repeats this at most [`STEPS`] times, so the cost of an addition does not depend on how
+//!    much is in memory.
 //!
-//! Entries in use are not evicted. Neither are entries that were used while the last quarter of the budget was charged;
-//! otherwise a volume with much in use would read all other metadata again and again.
+//! Entries in use are not evicted. Neither are entries that were used while the last quarter of the
+//! budget was charged; otherwise a volume with much in use would read all other metadata again and
+//! again.
 //!
-//! Invariant: the memory in use is at most the budget, or the entries in use and a quarter of the budget, whichever is
-//! more.
+//! Invariant: the memory in use is at most the budget, or the entries in use and a quarter of the
+//! budget, whichever is more.
 
 use std::sync::Weak;
 
@@ -22,21 +27,23 @@ use once_cell::sync::OnceCell;
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Limit of entries that one addition examines. More than 1, so that a cache with many entries in use shrinks too.
+/// Limit of entries that one addition examines. More than 1, so that a cache with many entries in
+/// use shrinks too.
 const STEPS: u32 = 16;
 /// What [`Evict::oldest`] returns for an empty cache.
 pub(crate) const NEVER: u64 = u64::MAX;
 
 /// A cache whose entries can be evicted.
 pub(crate) trait Evict: Send + Sync + std::fmt::Debug {
-    /// Returns the time of last use, by the budget's clock, of the entry that [`evict`](Self::evict) examines next.
+    /// Returns the time of last use, by the budget's clock, of the entry that
+    /// [`evict`](Self::evict) examines next.
     fn oldest(&self) -> u64;
 
     /// Skips the entry that would be examined next.
     fn skip(&self);
 
-    /// Evicts the next entry if it is unreferenced and can be read or built again. Only tries locks that a caller of the
-    /// cache may hold, and blocks on none of them.
+    /// Evicts the next entry if it is unreferenced and can be read or built again. Only tries locks
+    /// that a caller of the cache may hold, and blocks on none of them.
     fn evict(&self);
 }
 
@@ -83,8 +90,8 @@ impl Budget {
         charge
     }
 
-    /// Evicts the least recently used entries while the budget is exceeded, in at most [`STEPS`] steps. The caller may
-    /// hold any lock but one of `Rank::Leaf`.
+    /// Evicts the least recently used entries while the budget is exceeded, in at most [`STEPS`]
+    /// steps. The caller may hold any lock but one of `Rank::Leaf`.
     pub(crate) fn make_room(&self) {
         if self.used() <= self.limit {
             return;

@@ -1,7 +1,7 @@
 //! A table of cached entries by number, in 64 shards, each in the order of last use.
 //!
-//! Not responsible for what an entry is and whether it is in use. Invariant: a shard's lock is held for a look-up or a
-//! change of the table, never while an entry is read from the device or dropped.
+//! Not responsible for what an entry is and whether it is in use. Invariant: a shard's lock is held
+//! for a look-up or a change of the table, never while an entry is read from the device or dropped.
 
 use std::fmt::Debug;
 
@@ -54,7 +54,8 @@ impl<V: Debug> Shards<V> {
 
     /// Locks the shard of entry `number`.
     pub(crate) fn shard(&self, number: u64) -> MutexGuard<'_, Shard<V>> {
-        // Fibonacci hashing also spreads multiples of a power of two, such as the numbers of directories in different groups.
+        // Fibonacci hashing also spreads multiples of a power of two, such as the numbers of
+        // directories in different groups.
         let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SHARDS.ilog2());
         self.shards[to_usize(hash)].lock()
     }
@@ -66,7 +67,8 @@ impl<V: Debug> Shards<V> {
         Some(&entry.value)
     }
 
-    /// Adds or replaces an entry. Returns the replaced value, which the caller drops without the lock.
+    /// Adds or replaces an entry. Returns the replaced value, which the caller drops without the
+    /// lock.
     #[must_use]
     pub(crate) fn insert(&self, shard: &mut Shard<V>, number: u64, value: V) -> Option<V> {
         let entry = CachedEntry { value, used_at: self.budget.now() };
@@ -106,8 +108,8 @@ impl<V: Debug> Shards<V> {
         self.next.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Implements [`Evict::evict`](super::Evict::evict): examines the oldest entry of the next shard. Evicts it if `may_evict`
-    /// returns true; otherwise sets its time of last use.
+    /// Implements [`Evict::evict`](super::Evict::evict): examines the oldest entry of the next
+    /// shard. Evicts it if `may_evict` returns true; otherwise sets its time of last use.
     pub(crate) fn evict(&self, may_evict: impl Fn(&V) -> bool) {
         let mut shard = self.next_shard();
         self.skip();
@@ -124,7 +126,8 @@ impl<V: Debug> Shards<V> {
 }
 
 impl<V> Shard<V> {
-    /// Removes an entry if `matches` returns true. Returns the value, which the caller drops without the lock.
+    /// Removes an entry if `matches` returns true. Returns the value, which the caller drops
+    /// without the lock.
     #[must_use]
     pub(crate) fn remove_if(&mut self, number: u64, matches: impl FnOnce(&V) -> bool) -> Option<V> {
         let found = self.entries.get(&number).is_some_and(|entry| matches(&entry.value));

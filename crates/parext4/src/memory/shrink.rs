@@ -7,9 +7,9 @@ use hashlink::LinkedHashMap;
 /// Capacity below which a table keeps its memory.
 const SMALL: usize = 64;
 
-/// Releases the memory of a table, after a removal, once it uses less than a quarter of it. The table keeps a small allocation
-/// for each entry that was removed: thousands of them, spread over the heap, would keep the memory in between from the
-/// system. Takes constant time on average.
+/// Releases the memory of a table, after a removal, once it uses less than a quarter of it. The
+/// table keeps a small allocation for each entry that was removed: thousands of them, spread over
+/// the heap, would keep the memory in between from the system. Takes constant time on average.
 pub(crate) fn shrink_if_sparse<K: Eq + Hash, V>(table: &mut LinkedHashMap<K, V>) {
     if table.capacity() > SMALL && table.len() < table.capacity() / 4 {
         table.shrink_to_fit();

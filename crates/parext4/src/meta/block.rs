@@ -13,7 +13,8 @@ use crate::sync::Rank;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, RwLock};
 
-/// A metadata block. Its contents are copy-on-write: a reader or the commit keeps the version that it has read.
+/// A metadata block. Its contents are copy-on-write: a reader or the commit keeps the version that
+/// it has read.
 #[derive(Debug)]
 pub(crate) struct MetaBlock {
     number: FsBlock,
@@ -79,8 +80,9 @@ impl MetaBlock {
         }
     }
 
-    /// Loads the contents with `read` unless they are loaded. Blocks while another thread loads them. Returns false if that
-    /// thread failed: the caller must not use the block, because the cache replaces it.
+    /// Loads the contents with `read` unless they are loaded. Blocks while another thread loads
+    /// them. Returns false if that thread failed: the caller must not use the block, because the
+    /// cache replaces it.
     ///
     /// # Errors
     /// The error of `read`. The block then stays without contents for good.

@@ -32,14 +32,16 @@ pub(crate) enum BlockKind {
     Xattr(Option<ChecksumSeed>),
     /// The target of a symbolic link that does not fit into its inode. It has no checksum.
     Symlink(InodeNo),
-    /// A block of an attribute value that has an inode of its own. The inode records a hash of the value.
+    /// A block of an attribute value that has an inode of its own. The inode records a hash of the
+    /// value.
     Value(InodeNo),
     /// A block of a quota file. It has no checksum.
     Quota(InodeNo),
 }
 
 impl BlockKind {
-    /// Checks a block that was read from the device. Structures with checksums of their own are checked by their parsers.
+    /// Checks a block that was read from the device. Structures with checksums of their own are
+    /// checked by their parsers.
     pub(crate) fn verify(self, number: FsBlock, bytes: &[u8]) -> Result<()> {
         match self {
             Self::Directory(_, Some(seed)) if htree::is_dx_block(bytes) => htree::verify(seed, bytes)?,

@@ -81,7 +81,8 @@ struct LeaseBlocks {
     health: Option<Arc<Health>>,
 }
 
-/// The permission to pass a request to the device now. The caller drops it when the device has the request.
+/// The permission to pass a request to the device now. The caller drops it when the device has the
+/// request.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Permit {
@@ -346,7 +347,8 @@ impl Lease {
         self.end(why, Error::Busy(why.into()));
     }
 
-    /// Ends the lease for good, because the device fails every request from now on, and stops the volume.
+    /// Ends the lease for good, because the device fails every request from now on, and stops the
+    /// volume.
     pub(super) fn device_has_given_up(&self, error: &Error) {
         self.end(&error.to_string(), error.clone());
     }

@@ -43,7 +43,8 @@ impl MmpLocation {
     /// Reads the block.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if the block fails a check, also when read again: one read may return half of an update.
+    /// [`Error::Corrupt`] if the block fails a check, also when read again: one read may return
+    /// half of an update.
     pub(super) fn read(&self, device: &dyn Device) -> Result<Mmp> {
         for _ in 1..READS {
             match self.read_once(device) {
@@ -80,8 +81,8 @@ impl MmpLocation {
         self.number.get() * u64::from(self.block_size)
     }
 
-    /// Returns the time for which an owner sleeps between two updates, in seconds: the update interval, but at most half of the
-    /// lease that an update gives.
+    /// Returns the time for which an owner sleeps between two updates, in seconds: the update
+    /// interval, but at most half of the lease that an update gives.
     pub(super) fn pause(&self) -> u64 {
         let lease = first_check_interval(self.update_interval);
         u64::from(self.update_interval.min(lease / 2))

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// The caller's knowledge of the owner of a volume that was not closed. An open for writing waits for the owner's next update
-/// unless it need not.
+/// The caller's knowledge of the owner of a volume that was not closed. An open for writing waits
+/// for the owner's next update unless it need not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OwnerEvidence {
@@ -12,8 +12,8 @@ pub enum OwnerEvidence {
     #[default]
     Unknown,
     /// The caller has read this number from the block twice, and the second read began
-    /// [`MmpState::stale_after`](super::MmpState::stale_after) or more after the first one ended. The open does not wait if the
-    /// block still has the number.
+    /// [`MmpState::stale_after`](super::MmpState::stale_after) or more after the first one ended.
+    /// The open does not wait if the block still has the number.
     Seen(u32),
     /// The caller forces the owner out, whether it updates the block or not: the open does not wait
     /// for an update. An owner of parext4 stops when it finds another number in the block. An owner
@@ -38,7 +38,8 @@ pub struct MmpOptions {
     /// Length of the seconds in which the volume's intervals are counted. Only tests change it,
     /// because all openers of a volume must use the same length.
     pub second: Duration,
-    /// The caller's knowledge of the owner of a volume that was not closed. [`OwnerEvidence::Unknown`] by default.
+    /// The caller's knowledge of the owner of a volume that was not closed.
+    /// [`OwnerEvidence::Unknown`] by default.
     pub evidence: OwnerEvidence,
     /// Whether an open for reading judges the owner of a volume that was not closed by the time of
     /// its last update, instead of waiting for the next one: the owner counts as gone if its last

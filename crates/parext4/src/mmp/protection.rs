@@ -26,8 +26,9 @@ pub(crate) struct Protection {
 }
 
 impl Protection {
-    /// Makes this machine the owner of the volume on `device`. Returns the device to continue with, whose writes need the lease;
-    /// `None` if the volume has no protection. May block for more than a minute.
+    /// Makes this machine the owner of the volume on `device`. Returns the device to continue with,
+    /// whose writes need the lease; `None` if the volume has no protection. May block for more than
+    /// a minute.
     ///
     /// # Errors
     /// [`Error::Busy`] names the machine that uses the volume.
@@ -66,7 +67,8 @@ impl Protection {
         self.lease.attach(health);
     }
 
-    /// Checks that no other machine has taken the volume over, and that no update has found that the device lost writes.
+    /// Checks that no other machine has taken the volume over, and that no update has found that
+    /// the device lost writes.
     ///
     /// # Errors
     /// [`Error::Busy`] says why the volume is lost.

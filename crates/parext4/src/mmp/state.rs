@@ -74,8 +74,9 @@ impl MmpState {
         Duration::from_secs(self.wait)
     }
 
-    /// Returns the time after which an owner that has not changed the number counts as dead, if the servers of the device do not
-    /// hear from it either: the update interval, and five seconds for a slow update.
+    /// Returns the time after which an owner that has not changed the number counts as dead, if the
+    /// servers of the device do not hear from it either: the update interval, and five seconds for
+    /// a slow update.
     #[must_use]
     pub fn silent_after(&self) -> Duration {
         Duration::from_secs(self.update_interval.into()) + SILENT_AFTER
@@ -93,7 +94,8 @@ impl MmpState {
     }
 }
 
-/// Prints the owner and the time of its last update. Names come from the device, so control characters are escaped.
+/// Prints the owner and the time of its last update. Names come from the device, so control
+/// characters are escaped.
 impl fmt::Display for MmpState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (node, device) = (self.node.escape_debug(), self.device.escape_debug());
@@ -101,8 +103,8 @@ impl fmt::Display for MmpState {
     }
 }
 
-/// Reads the block of multi-mount protection of the volume on `device`. Returns `None` if the volume has no such protection.
-/// Reads two blocks, and writes nothing.
+/// Reads the block of multi-mount protection of the volume on `device`. Returns `None` if the
+/// volume has no such protection. Reads two blocks, and writes nothing.
 ///
 /// ```
 /// use parext4::mmp::{self, MmpUse};
@@ -116,7 +118,8 @@ impl fmt::Display for MmpState {
 /// ```
 ///
 /// # Errors
-/// [`Error::Corrupt`](crate::Error::Corrupt) if there is no volume, or its block is damaged; device errors.
+/// [`Error::Corrupt`](crate::Error::Corrupt) if there is no volume, or its block is damaged; device
+/// errors.
 pub fn read(device: &dyn Device) -> Result<Option<MmpState>> {
     let superblock = read_superblock(device)?;
     let Some(place) = MmpLocation::of(&superblock, Clock::system())? else { return Ok(None) };

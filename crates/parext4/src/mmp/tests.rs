@@ -71,7 +71,8 @@ impl TestOwner {
 fn the_block_of_a_volume_that_stopped_between_two_updates_is_cleared_at_close() {
     let owner = owner(plain);
     assert_eq!(owner.heartbeat.update().unwrap(), Update::Written);
-    // As the thread does when an update ends after the volume was closed, and before the thread is stopped.
+    // As the thread does when an update ends after the volume was closed, and before the thread is
+    // stopped.
     owner.lease.retire("the volume has stopped");
     owner.heartbeat.close().unwrap();
     assert_eq!(read(&*owner.mem).unwrap().unwrap().usage, MmpUse::Clean);
@@ -109,7 +110,8 @@ fn a_late_write_waits_for_an_update() {
     assert!(owner.leased.flush().is_err() && owner.leased.discard(0, 512).is_err());
 }
 
-/// Another machine may have read the block before the latest one when it writes its number, and then waits as that block asks.
+/// Another machine may have read the block before the latest one when it writes its number, and
+/// then waits as that block asks.
 #[test]
 fn a_lease_is_longer_only_after_a_second_slow_update() {
     let owner = owner(plain);
@@ -168,7 +170,8 @@ struct Faulty {
     flush_fails: AtomicBool,
     error: ErrorKind,
     read_takes: Duration,
-    /// The guard that the device asks after each write, as if it had lost the answer and connected again.
+    /// The guard that the device asks after each write, as if it had lost the answer and connected
+    /// again.
     asks: OnceLock<Arc<Lease>>,
 }
 

@@ -21,7 +21,8 @@ impl Window {
     }
 }
 
-/// Returns the time since the machine was started. Counts the time for which the process was stopped or the machine suspended.
+/// Returns the time since the machine was started. Counts the time for which the process was
+/// stopped or the machine suspended.
 #[cfg(not(shuttle))]
 pub(super) fn now() -> Duration {
     use rustix::time::{ClockId, clock_gettime};

@@ -19,7 +19,8 @@ pub(super) enum Changed {
     To(Mmp),
 }
 
-/// Waits for `seconds` and reads the block each second. Returns as soon as the block differs from `known`.
+/// Waits for `seconds` and reads the block each second. Returns as soon as the block differs from
+/// `known`.
 pub(super) fn unchanged(
     device: &dyn Device,
     place: &MmpLocation,

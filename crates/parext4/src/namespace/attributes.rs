@@ -48,7 +48,8 @@ pub struct Metadata {
     pub sectors: u64,
     /// False while the file has data to write back, which may change `sectors`.
     pub sectors_are_final: bool,
-    /// The number of names; of a directory two and its subdirectories, or 1 if there are too many to count.
+    /// The number of names; of a directory two and its subdirectories, or 1 if there are too many
+    /// to count.
     pub links: u16,
     /// Last access.
     pub atime: Timestamp,
@@ -67,8 +68,8 @@ pub struct Metadata {
 }
 
 impl InodeRef {
-    /// Returns the space besides the inode's blocks, in units of 512 bytes: what dirty pages have reserved, or the size of contents
-    /// in the inode.
+    /// Returns the space besides the inode's blocks, in units of 512 bytes: what dirty pages have
+    /// reserved, or the size of contents in the inode.
     fn further_sectors(&self) -> u64 {
         if self.file_type() == FileType::Regular && self.inode.flags().contains(InodeFlags::INLINE_DATA) {
             // As the kernel does, so that programs do not take the contents for a hole.
@@ -92,8 +93,8 @@ impl InodeRef {
         let is_written = self.inode.cached().is_none_or(Cached::is_written);
         let core = self.inode.core();
         let (mtime, ctime) = self.inode.times(&core);
-        // A pending time may have nanoseconds for which the inode on the device has no room. Returns the time as it will be
-        // read later.
+        // A pending time may have nanoseconds for which the inode on the device has no room.
+        // Returns the time as it will be read later.
         let has_extra = core.extra_isize >= EXTRA_TIMES;
         let held = |time: Timestamp| time.rounded_to_disk(has_extra);
         let is_device = matches!(self.file_type(), FileType::CharDevice | FileType::BlockDevice);
@@ -117,8 +118,8 @@ impl InodeRef {
         }
     }
 
-    /// Sets the times of last access, modification and change to now, as utimensat(2) does without times. Also permitted for an
-    /// append-only file, whose times cannot be set otherwise.
+    /// Sets the times of last access, modification and change to now, as utimensat(2) does without
+    /// times. Also permitted for an append-only file, whose times cannot be set otherwise.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -128,7 +129,8 @@ impl InodeRef {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable; an error if the volume may not be changed.
+    /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable; an error if
+    /// the volume may not be changed.
     pub fn touch(&self) -> Result<()> {
         self.inode.check_flags(InodeFlags::IMMUTABLE)?;
         let now = self.inode.now();
@@ -140,8 +142,9 @@ impl InodeRef {
         })
     }
 
-    /// Sets attributes atomically. As on Linux, a new owner or group clears the set-ID bits of a file unless its permissions are
-    /// set too, and new permissions change the access control list if there is one.
+    /// Sets attributes atomically. As on Linux, a new owner or group clears the set-ID bits of a
+    /// file unless its permissions are set too, and new permissions change the access control list
+    /// if there is one.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -155,8 +158,8 @@ impl InodeRef {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable, or append-only and more is set than the time of
-    /// change; corruption.
+    /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable, or
+    /// append-only and more is set than the time of change; corruption.
     pub fn set_attributes(&self, set: &SetAttributes) -> Result<()> {
         let only_dates = set.ctime(None) == SetAttributes::new();
         self.inode.check_flags(if only_dates { InodeFlags::IMMUTABLE } else { FIXED })?;

@@ -16,11 +16,11 @@ pub(super) struct Batch {
     pub(super) items: Vec<DirItem>,
 }
 
-/// Returns the changes of the directory up to the listing of `item`, or `None` if the item must be looked up by name. `neighbours` are the
-/// cookies of the items before and after it.
+/// Returns the changes of the directory up to the listing of `item`, or `None` if the item must be
+/// looked up by name. `neighbours` are the cookies of the items before and after it.
 ///
-/// A damaged directory may have a name twice. Every call must then find the first of them, as a removal does. Equal names have equal
-/// hashes, and so one cookie, and lie side by side in a batch.
+/// A damaged directory may have a name twice. Every call must then find the first of them, as a
+/// removal does. Equal names have equal hashes, and so one cookie, and lie side by side in a batch.
 pub(super) fn changes_of(item: &DirItem, neighbours: [Option<u64>; 2], changes: u64) -> Option<u64> {
     (!neighbours.contains(&Some(item.cookie))).then_some(changes)
 }
@@ -42,12 +42,14 @@ impl Batch {
 }
 
 impl InodeRef {
-    /// Returns a batch of entries of this directory, including `.` and `..`: from the start (`cookie` 0), or after the entry with
-    /// `cookie`. Returns an empty batch at the end, and for a removed directory. [`read_dir`](Self::read_dir) iterates over all entries; a
-    /// server whose clients keep positions continues here.
+    /// Returns a batch of entries of this directory, including `.` and `..`: from the start
+    /// (`cookie` 0), or after the entry with `cookie`. Returns an empty batch at the end, and for a
+    /// removed directory. [`read_dir`](Self::read_dir) iterates over all entries; a server whose
+    /// clients keep positions continues here.
     ///
-    /// If the caller continues with the last [cookie](DirEntry::cookie) of each batch, it gets each entry that exists throughout exactly
-    /// once, whatever else is added or removed meanwhile. May block on the device.
+    /// If the caller continues with the last [cookie](DirEntry::cookie) of each batch, it gets each
+    /// entry that exists throughout exactly once, whatever else is added or removed meanwhile. May
+    /// block on the device.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -65,8 +67,8 @@ impl InodeRef {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotDirectory`](crate::Error::NotDirectory); failed reads; corruption. The entries before
-    /// damage are a batch of their own, after which the next one has the error.
+    /// [`Error::NotDirectory`](crate::Error::NotDirectory); failed reads; corruption. The entries
+    /// before damage are a batch of their own, after which the next one has the error.
     pub fn read_dir_after(&self, cookie: u64) -> Result<Vec<DirEntry>> {
         Ok(self.batch_after(cookie)?.into_entries(self))
     }
@@ -79,7 +81,8 @@ mod tests {
 
     use super::*;
 
-    /// A directory has thousands of entries in a batch, and a look-up by name reads a leaf or all blocks.
+    /// A directory has thousands of entries in a batch, and a look-up by name reads a leaf or all
+    /// blocks.
     #[test]
     fn only_entries_that_share_a_cookie_are_looked_up_by_name() {
         let item = |cookie| DirItem {

@@ -1,10 +1,11 @@
 //! Cookies: positions in the listing of a directory.
 //!
-//! Responsible for their encoding. Invariant: cookies grow along a listing, and bit 63 is never set, so that a mount can pass them on as
-//! file positions.
+//! Responsible for their encoding. Invariant: cookies grow along a listing, and bit 63 is never
+//! set, so that a mount can pass them on as file positions.
 //!
-//! The upper half of a cookie is a *place*, the lower half an order among the names of that place. The order [`ALL`] is after all names of
-//! its place. Almost all cookies end with it, and a mount makes short positions of their places.
+//! The upper half of a cookie is a *place*, the lower half an order among the names of that place.
+//! The order [`ALL`] is after all names of its place. Almost all cookies end with it, and a mount
+//! makes short positions of their places.
 //!
 //! | listed by | place | order |
 //! |---|---|---|
@@ -20,8 +21,9 @@ pub(super) const DOT_DOT: u64 = 2;
 
 /// The order after all names of a place.
 const ALL: u64 = 0xffff_ffff;
-/// The first quarter of an offset that is no place, of almost 8 GiB. The kernel makes no directory of that size that is listed by offset. The
-/// quarters of 48-bit offsets fit the rest of the 63 bits.
+/// The first quarter of an offset that is no place, of almost 8 GiB. The kernel makes no directory
+/// of that size that is listed by offset. The quarters of 48-bit offsets fit the rest of the 63
+/// bits.
 const FAR: u64 = 0x7fff_0000;
 
 /// Returns the place of a cookie.
@@ -34,7 +36,8 @@ fn place_of(major: u32) -> u64 {
     u64::from(major >> 1) + 1
 }
 
-/// Returns the cookie of a name with a major hash, which has the place `order` among the names with that hash.
+/// Returns the cookie of a name with a major hash, which has the place `order` among the names with
+/// that hash.
 pub(super) fn of_name(major: u32, order: u32) -> u64 {
     place_of(major) << 32 | u64::from(order).min(ALL - 1)
 }
@@ -49,7 +52,8 @@ pub(super) fn major(cookie: u64) -> u32 {
     u32::try_from(place(cookie).saturating_sub(1)).map_or(u32::MAX, |half| half.saturating_mul(2))
 }
 
-/// Returns the cookie after all names with the hash of `cookie`, which is the last one of them. `None` for `.` and `..`.
+/// Returns the cookie after all names with the hash of `cookie`, which is the last one of them.
+/// `None` for `.` and `..`.
 pub(super) fn after_all(cookie: u64) -> Option<u64> {
     (place(cookie) > 0).then_some(cookie | ALL)
 }

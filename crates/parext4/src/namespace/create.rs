@@ -1,7 +1,8 @@
 //! Creating files, directories, symbolic links and special files.
 //!
-//! Responsible for allocating a new inode and its first block, and for undoing that if space runs out. Not responsible for the
-//! directory entry: [`insert`](super::insert) adds it. Invariant: a failed call leaves no inode and no block allocated.
+//! Responsible for allocating a new inode and its first block, and for undoing that if space runs
+//! out. Not responsible for the directory entry: [`insert`](super::insert) adds it. Invariant: a
+//! failed call leaves no inode and no block allocated.
 
 use parext4_format::dir_entry::inline;
 use parext4_format::features::Incompat;
@@ -28,8 +29,8 @@ pub(super) const S_ISGID: u16 = 0o2000;
 /// The permission bits of a mode, including the set-ID and sticky bits.
 pub(super) const PERMISSIONS: u16 = 0o7777;
 
-/// Number of blocks that allocating a new inode's first block registers: the allocator's, and the block itself. The map of a new inode
-/// has room in its root.
+/// Number of blocks that allocating a new inode's first block registers: the allocator's, and the
+/// block itself. The map of a new inode has room in its root.
 const FIRST_BLOCK_CREDITS: u32 = ALLOCATE_CREDITS + 1;
 
 /// A new inode with its attributes and contents, before its number is allocated.
@@ -78,8 +79,9 @@ impl InodeRef {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Exists`] if an entry of that name exists; [`Error::NoSpace`], [`Error::NoInodes`]; [`Error::NoKey`] if the directory is
-    /// encrypted; [`Error::Invalid`] if it ignores case and refuses the name.
+    /// [`Error::Exists`] if an entry of that name exists; [`Error::NoSpace`], [`Error::NoInodes`];
+    /// [`Error::NoKey`] if the directory is encrypted; [`Error::Invalid`] if it ignores case and
+    /// refuses the name.
     pub fn create(&self, name: &[u8], new: &NewInode) -> Result<InodeRef> {
         let mut prepared = self.prepare_inode(FileType::Regular, new)?;
         self.begins_inline(&mut prepared, &[]);
@@ -100,8 +102,8 @@ impl InodeRef {
     /// ```
     ///
     /// # Errors
-    /// As [`create`](Self::create); [`Error::TooManyLinks`] if the directory has 64,998 subdirectories and the volume or the
-    /// directory does not permit more (`dir_nlink`).
+    /// As [`create`](Self::create); [`Error::TooManyLinks`] if the directory has 64,998
+    /// subdirectories and the volume or the directory does not permit more (`dir_nlink`).
     pub fn mkdir(&self, name: &[u8], new: &NewInode) -> Result<InodeRef> {
         let mut prepared = self.prepare_inode(FileType::Directory, new)?;
         prepared.raw.links = 2;
@@ -113,7 +115,8 @@ impl InodeRef {
         self.make(name, prepared)
     }
 
-    /// Creates a symbolic link to `target`. Ignores the permissions in `new`: the link gets `0o777`.
+    /// Creates a symbolic link to `target`. Ignores the permissions in `new`: the link gets
+    /// `0o777`.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -126,8 +129,8 @@ impl InodeRef {
     /// ```
     ///
     /// # Errors
-    /// As [`create`](Self::create); [`Error::Invalid`] if the target is empty or contains NUL, [`Error::NameTooLong`] if it does not fit a
-    /// block.
+    /// As [`create`](Self::create); [`Error::Invalid`] if the target is empty or contains NUL,
+    /// [`Error::NameTooLong`] if it does not fit a block.
     pub fn symlink(&self, name: &[u8], target: &[u8], new: &NewInode) -> Result<InodeRef> {
         symlink::check_target(target, self.engine.block_size())?;
         let mut prepared = self.prepare_inode(FileType::Symlink, &new.permissions(0o777))?;
@@ -158,7 +161,8 @@ impl InodeRef {
     /// ```
     ///
     /// # Errors
-    /// As [`create`](Self::create); [`Error::Invalid`] if a device number is too large for the format.
+    /// As [`create`](Self::create); [`Error::Invalid`] if a device number is too large for the
+    /// format.
     pub fn mknod(&self, name: &[u8], special: Special, new: &NewInode) -> Result<InodeRef> {
         let (file_type, device) = match special {
             Special::CharDevice { major, minor } => (FileType::CharDevice, Some((major, minor))),
@@ -176,8 +180,8 @@ impl InodeRef {
         self.make(name, prepared)
     }
 
-    /// Has a new inode begin with `contents` in it, if the volume stores small contents there and there is room beside the attributes
-    /// that it inherits. Returns true if it does.
+    /// Has a new inode begin with `contents` in it, if the volume stores small contents there and
+    /// there is room beside the attributes that it inherits. Returns true if it does.
     fn begins_inline(&self, prepared: &mut PreparedInode<'_>, contents: &[u8]) -> bool {
         let PreparedInode { raw, xattrs, .. } = prepared;
         self.engine.superblock().incompat().contains(Incompat::INLINE_DATA)
@@ -186,7 +190,8 @@ impl InodeRef {
 
     /// Prepares an inode for this directory, with one link.
     fn prepare_inode(&self, file_type: FileType, new: &NewInode) -> Result<PreparedInode<'static>> {
-        // Checked here for the access control list. The insertion checks again that this is a directory.
+        // Checked here for the access control list. The insertion checks again that this is a
+        // directory.
         self.dir()?;
         let (mode, gid, flags, projid) = {
             let parent = self.inode.core();
@@ -212,7 +217,8 @@ impl InodeRef {
         Ok(PreparedInode { raw, xattrs, contents: Contents::Nothing })
     }
 
-    /// Prepares a whiteout, which a rename may put in the place of the old name: a character device 0:0.
+    /// Prepares a whiteout, which a rename may put in the place of the old name: a character device
+    /// 0:0.
     pub(super) fn prepare_whiteout(&self, new: &NewInode) -> Result<PreparedInode<'static>> {
         let mut prepared = self.prepare_inode(FileType::CharDevice, &new.permissions(0))?;
         prepared.raw.set_rdev(0, 0);
@@ -248,7 +254,8 @@ impl InodeRef {
         Ok(InodeRef::new(&self.engine, inode))
     }
 
-    /// Allocates the inode, its first block and the blocks for its entry. Without space, allocates nothing.
+    /// Allocates the inode, its first block and the blocks for its entry. Without space, allocates
+    /// nothing.
     fn new_child(
         &self,
         handle: &Handle<'_>,
@@ -265,7 +272,8 @@ impl InodeRef {
         }
     }
 
-    /// Allocates an inode and its first block, for an entry that the caller adds to this directory. Without space, allocates nothing.
+    /// Allocates an inode and its first block, for an entry that the caller adds to this directory.
+    /// Without space, allocates nothing.
     pub(super) fn new_nameless(
         &self,
         handle: &Handle<'_>,
@@ -276,7 +284,8 @@ impl InodeRef {
         let quota = engine.reserve_new_inode(&prepared.raw, engine.credentials())?;
         let (ino, table_block) = engine.allocator().allocate_inode(handle, self.ino(), is_dir)?;
         drop(quota);
-        // Without links, so that `inode_by_number` returns no reference to an inode that may be undone.
+        // Without links, so that `inode_by_number` returns no reference to an inode that may be
+        // undone.
         let mut raw = prepared.raw.clone();
         raw.links = guarded!(Fault::LinksBeforeContents, 0, raw.links);
         let inode = engine.new_inode(ino, raw, table_block)?;
@@ -291,7 +300,8 @@ impl InodeRef {
         Ok(inode)
     }
 
-    /// Allocates and fills the first block of a new inode. Without space, changes nothing, but the inode may have joined the handle.
+    /// Allocates and fills the first block of a new inode. Without space, changes nothing, but the
+    /// inode may have joined the handle.
     fn write_contents(&self, handle: &Handle<'_>, inode: &Arc<Inode>, contents: Contents<'_>) -> Result<()> {
         match contents {
             Contents::Nothing => Ok(()),
@@ -312,7 +322,8 @@ impl InodeRef {
         }
     }
 
-    /// Frees a new inode whose first block could not be allocated. If it joined the handle, it is written as deleted.
+    /// Frees a new inode whose first block could not be allocated. If it joined the handle, it is
+    /// written as deleted.
     fn undo(&self, handle: &Handle<'_>, inode: &Arc<Inode>, is_dir: bool) -> Result<()> {
         let ino: InodeNo = inode.ino();
         self.engine.release_xattr_block(handle, inode)?;

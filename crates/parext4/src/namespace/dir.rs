@@ -14,10 +14,12 @@ use crate::mapping::BlockState;
 use crate::meta::{BlockKind, MetaBlock};
 use crate::sync::Arc;
 
-/// The most blocks that a directory can have past its end: the superblock's field (`s_prealloc_dir_blocks`) has 8 bits.
+/// The most blocks that a directory can have past its end: the superblock's field
+/// (`s_prealloc_dir_blocks`) has 8 bits.
 const MAX_PAST_END: u32 = u8::MAX as u32;
 
-/// The blocks of a directory. A user holds the directory's `entries` lock: shared to read, exclusive to change.
+/// The blocks of a directory. A user holds the directory's `entries` lock: shared to read,
+/// exclusive to change.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dir<'a> {
     pub engine: &'a EngineRef,
@@ -34,8 +36,8 @@ impl InodeRef {
         self.as_dir()
     }
 
-    /// Like [`dir`](Self::dir), for an operation that has begun: one that has changed something must not fail because the volume is
-    /// being closed.
+    /// Like [`dir`](Self::dir), for an operation that has begun: one that has changed something
+    /// must not fail because the volume is being closed.
     pub(super) fn as_dir(&self) -> Result<Dir<'_>> {
         if !self.inode.is_dir() {
             return Err(Error::NotDirectory(format!("inode {}", self.ino())));
@@ -82,8 +84,8 @@ impl<'a> Dir<'a> {
         BlockKind::Directory(self.inode.ino(), self.inode.seed())
     }
 
-    /// Returns the error of a failed check, with the directory's inode. The check is recorded under the caller's
-    /// location.
+    /// Returns the error of a failed check, with the directory's inode. The check is recorded under
+    /// the caller's location.
     #[track_caller]
     pub(super) fn corrupt(&self, what: impl std::fmt::Display) -> Error {
         let error = Error::corrupt(format_args!("directory inode {}: {what}", self.inode.ino()));
@@ -110,7 +112,8 @@ impl<'a> Dir<'a> {
     /// Returns the file block after the last one of the directory.
     ///
     /// # Errors
-    /// Corruption, if the size is not a number of blocks that the volume can have: a directory has no holes.
+    /// Corruption, if the size is not a number of blocks that the volume can have: a directory has
+    /// no holes.
     pub(super) fn end(&self) -> Result<FileBlock> {
         let (size, block_size) = (self.inode.size(), self.engine.block_size());
         let blocks = size / block_size;
@@ -120,8 +123,8 @@ impl<'a> Dir<'a> {
         FileBlock::from_u64(blocks).ok_or_else(|| self.corrupt(format_args!("i_size {size} is out of range")))
     }
 
-    /// Checks that no block is mapped after the last one. The kernel and this engine find no names there, but e2fsck does if
-    /// the superblock permits such blocks.
+    /// Checks that no block is mapped after the last one. The kernel and this engine find no names
+    /// there, but e2fsck does if the superblock permits such blocks.
     ///
     /// # Errors
     /// Corruption, if a block is mapped there.
@@ -147,7 +150,8 @@ impl<'a> Dir<'a> {
         }
     }
 
-    /// Returns the file type that an entry of the directory stores: 0 without the feature `filetype`.
+    /// Returns the file type that an entry of the directory stores: 0 without the feature
+    /// `filetype`.
     pub(super) fn entry_type(&self, file_type: FileType) -> u8 {
         if self.has_types() { file_type.dirent_type() } else { 0 }
     }
@@ -157,7 +161,8 @@ impl<'a> Dir<'a> {
         self.engine.superblock().incompat().contains(Incompat::FILETYPE)
     }
 
-    /// Reads block `n` of a directory that is searched block by block. `None` for an index block, which has no names.
+    /// Reads block `n` of a directory that is searched block by block. `None` for an index block,
+    /// which has no names.
     pub(super) fn read_names(&self, n: FileBlock) -> Result<Option<Arc<MetaBlock>>> {
         let block = self.read(n)?;
         let is_index = self.is_indexed() && (n == FileBlock::ZERO || htree::is_dx_block(&block.snapshot()));
@@ -261,8 +266,8 @@ impl<'a> Dir<'a> {
         Ok(())
     }
 
-    /// Fills a block mapped by [`map_blocks`](Self::map_blocks), and raises the size to cover it. Blocks are filled in ascending order. The
-    /// directory has joined the handle.
+    /// Fills a block mapped by [`map_blocks`](Self::map_blocks), and raises the size to cover it.
+    /// Blocks are filled in ascending order. The directory has joined the handle.
     pub(super) fn init_block(
         &self,
         handle: &Handle<'_>,

@@ -8,11 +8,12 @@ use crate::sync::Arc;
 
 /// The path of a listed directory: its name, and the path of the directory above it.
 ///
-/// The paths of all directories of a chain together need memory for each name once. Dropping and printing a path do not
-/// recurse, because the volume decides how long it is.
+/// The paths of all directories of a chain together need memory for each name once. Dropping and
+/// printing a path do not recurse, because the volume decides how long it is.
 pub(super) struct DirPath {
     above: Option<Arc<Self>>,
-    /// The directory's name. For the directory where the listing begins, the path that the caller gave.
+    /// The directory's name. For the directory where the listing begins, the path that the caller
+    /// gave.
     name: OsString,
 }
 

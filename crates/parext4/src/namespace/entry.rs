@@ -32,8 +32,8 @@ pub(super) struct ListedDir {
     pub(super) path: Arc<DirPath>,
 }
 
-/// An entry of a directory, from [`ReadDir`](super::ReadDir), [`Walk`](crate::Walk) or [`InodeRef::read_dir_after`].
-/// Keeps the directory and the volume open.
+/// An entry of a directory, from [`ReadDir`](super::ReadDir), [`Walk`](crate::Walk) or
+/// [`InodeRef::read_dir_after`]. Keeps the directory and the volume open.
 ///
 /// ```
 /// # let volume = testkit::volume::scratch();
@@ -48,7 +48,8 @@ pub(super) struct ListedDir {
 pub struct DirEntry {
     listed: Arc<ListedDir>,
     item: DirItem,
-    /// The directory's number of changes when the entry was listed; `None` if it must be looked up by name.
+    /// The directory's number of changes when the entry was listed; `None` if it must be looked up
+    /// by name.
     changes: Option<u64>,
 }
 
@@ -76,8 +77,8 @@ impl DirEntry {
         self.dir_path().join(OsStr::from_bytes(&self.item.name))
     }
 
-    /// Returns the path of the directory, as it was given. An entry does not keep its path as one string, so that deep trees
-    /// need little memory: each call joins the names.
+    /// Returns the path of the directory, as it was given. An entry does not keep its path as one
+    /// string, so that deep trees need little memory: each call joins the names.
     #[must_use]
     pub fn dir_path(&self) -> PathBuf {
         self.listed.path.to_path()
@@ -107,16 +108,18 @@ impl DirEntry {
         self.item.file_type
     }
 
-    /// Returns the cookie with which [`InodeRef::read_dir_after`] continues after this entry. Cookies grow along a listing, and bit 63 is never
-    /// set. The lower 32 bits are all set, so that the other 31 bits identify the cookie, unless the next name has the same hash.
+    /// Returns the cookie with which [`InodeRef::read_dir_after`] continues after this entry.
+    /// Cookies grow along a listing, and bit 63 is never set. The lower 32 bits are all set, so
+    /// that the other 31 bits identify the cookie, unless the next name has the same hash.
     #[must_use]
     pub fn cookie(&self) -> u64 {
         self.item.cookie
     }
 
-    /// Returns the inode that has the name now. Symbolic links are not followed. Searches for the name only if the directory has changed
-    /// since it was listed; until then a name that look-ups refuse, or that a damaged directory without an index has twice, leads to the
-    /// entry's own inode.
+    /// Returns the inode that has the name now. Symbolic links are not followed. Searches for the
+    /// name only if the directory has changed since it was listed; until then a name that look-ups
+    /// refuse, or that a damaged directory without an index has twice, leads to the entry's own
+    /// inode.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -150,7 +153,8 @@ impl DirEntry {
 }
 
 impl InodeRef {
-    /// Returns the inode that the name of an entry has now. The entry was listed when this directory had changed `changes` times.
+    /// Returns the inode that the name of an entry has now. The entry was listed when this
+    /// directory had changed `changes` times.
     fn listed_node(&self, item: &DirItem, changes: Option<u64>) -> Result<InodeRef> {
         if !matches!(&item.name[..], b"." | b"..") {
             check_name(&item.name)?;

@@ -30,14 +30,16 @@ impl FileTimes {
         Self::default()
     }
 
-    /// Sets the time of the last access, a [`SystemTime`](std::time::SystemTime) or a [`Timestamp`].
+    /// Sets the time of the last access, a [`SystemTime`](std::time::SystemTime) or a
+    /// [`Timestamp`].
     #[must_use]
     pub fn set_accessed(mut self, time: impl Into<Timestamp>) -> Self {
         self.accessed = Some(time.into());
         self
     }
 
-    /// Sets the time of the last change of the contents, a [`SystemTime`](std::time::SystemTime) or a [`Timestamp`].
+    /// Sets the time of the last change of the contents, a [`SystemTime`](std::time::SystemTime) or
+    /// a [`Timestamp`].
     #[must_use]
     pub fn set_modified(mut self, time: impl Into<Timestamp>) -> Self {
         self.modified = Some(time.into());

@@ -101,8 +101,8 @@ impl Dir<'_> {
 
     /// Returns the entry of a name that its hash does not lead to.
     ///
-    /// Searches all leaves. Once a search has found each name in the place of its hash, later ones are left out: the engine adds names only
-    /// there.
+    /// Searches all leaves. Once a search has found each name in the place of its hash, later ones
+    /// are left out: the engine adds names only there.
     fn find_misplaced(&self, wanted: &Wanted<'_>) -> Result<Option<Found>> {
         let may_be_misplaced = self.may_have_misplaced_names() && matches!(wanted, Wanted::Folded { .. });
         if !may_be_misplaced || self.inode.are_names_placed() {
@@ -129,8 +129,8 @@ impl Dir<'_> {
         Ok(None)
     }
 
-    /// Returns the lowest and the highest hash of the names in a leaf that may be misplaced. The folded form of ASCII is the same in all
-    /// drivers.
+    /// Returns the lowest and the highest hash of the names in a leaf that may be misplaced. The
+    /// folded form of ASCII is the same in all drivers.
     fn hashes_of_leaf(&self, leaf: &MetaBlock, hash: &NameHash) -> Result<(u32, u32)> {
         let (mut lowest, mut highest) = (u32::MAX, 0);
         for entry in dir_entry::entries(&leaf.snapshot(), self.has_tail()) {
@@ -143,7 +143,8 @@ impl Dir<'_> {
         Ok((lowest, highest))
     }
 
-    /// Returns the inode that an entry names. The caller holds the directory's lock, so the entry keeps the inode.
+    /// Returns the inode that an entry names. The caller holds the directory's lock, so the entry
+    /// keeps the inode.
     pub(super) fn node(&self, ino: InodeNo) -> Result<InodeRef> {
         if self.engine.superblock().is_own_inode(ino) {
             return Err(self.corrupt(format_args!("an entry names inode {ino} of the file system itself")));
@@ -157,7 +158,8 @@ impl Dir<'_> {
             drop(core);
             return Err(self.corrupt(format_args!("an entry names inode {ino}, which has no links")));
         }
-        // Under the inode's lock, as in the drop of a `InodeRef`: an inode with more names than links can lose its last link meanwhile.
+        // Under the inode's lock, as in the drop of a `InodeRef`: an inode with more names than
+        // links can lose its last link meanwhile.
         let core = guarded!(Fault::NamedUnlocked, Some(core), {
             drop(core);
             // Long enough for another thread to delete the inode and to create one with its number.
@@ -174,7 +176,8 @@ impl Dir<'_> {
         self.remove_found(handle, name, &self.expect(name)?)
     }
 
-    /// Like [`remove`](Self::remove), for an entry found under the same lock. The entry has not moved since.
+    /// Like [`remove`](Self::remove), for an entry found under the same lock. The entry has not
+    /// moved since.
     pub(super) fn remove_found(&self, handle: &Handle<'_>, name: &[u8], found: &Found) -> Result<()> {
         let (tail, name) = (self.has_tail(), found.stored_as(name));
         let EntryLocation::Block(block, position) = &found.place else {
@@ -250,7 +253,8 @@ impl InodeRef {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::NotDirectory`]; [`Error::Invalid`] or [`Error::NameTooLong`] if no entry can have that name.
+    /// [`Error::NotFound`], [`Error::NotDirectory`]; [`Error::Invalid`] or [`Error::NameTooLong`]
+    /// if no entry can have that name.
     pub fn lookup(&self, name: &[u8]) -> Result<InodeRef> {
         let dir = self.dir()?;
         let special = matches!(name, b"." | b"..");

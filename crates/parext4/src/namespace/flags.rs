@@ -6,10 +6,11 @@ use crate::error::{Error, Result};
 use crate::inode_ref::InodeRef;
 
 impl InodeRef {
-    /// Sets the flags that users may change, as `chattr` does. Ignores the remaining visible flags in `flags`. Operations that begin afterwards
-    /// respect immutable and append-only; a directory without
-    /// entries can begin or cease to ignore case ([`InodeFlags::CASEFOLD`]), if the volume has `casefold`; parext4 only stores the remaining
-    /// flags. The caller checks that the user may set them.
+    /// Sets the flags that users may change, as `chattr` does. Ignores the remaining visible flags
+    /// in `flags`. Operations that begin afterwards respect immutable and append-only; a directory
+    /// without entries can begin or cease to ignore case ([`InodeFlags::CASEFOLD`]), if the volume
+    /// has `casefold`; parext4 only stores the remaining flags. The caller checks that the user may
+    /// set them.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -23,9 +24,10 @@ impl InodeRef {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for flags that the inode's type does not have, or that only the kernel's ext4 can change.
-    /// [`Error::NotPermitted`] if the inode is immutable and stays so, and another flag changes. [`Error::NotEmpty`] if a directory with
-    /// entries would begin or cease to ignore case.
+    /// [`Error::Unsupported`] for flags that the inode's type does not have, or that only the
+    /// kernel's ext4 can change. [`Error::NotPermitted`] if the inode is immutable and stays so,
+    /// and another flag changes. [`Error::NotEmpty`] if a directory with entries would begin or
+    /// cease to ignore case.
     pub fn set_flags(&self, flags: InodeFlags) -> Result<()> {
         if !self.inode.is_dir() {
             return self.store_flags(flags);

@@ -1,10 +1,10 @@
 //! Walking a hash tree: to the leaf of a hash, and from leaf to leaf.
 //!
-//! Responsible for reading the index blocks. Not responsible for the entries of a leaf. Invariant: a walk ends on any input, because
-//! it reads no block twice.
+//! Responsible for reading the index blocks. Not responsible for the entries of a leaf. Invariant:
+//! a walk ends on any input, because it reads no block twice.
 //!
-//! Source: kernel documentation, "Hash Tree Directories". A tree has a root in block 0, at most one level of
-//! nodes below it (two with `large_dir`), and leaves that are linear blocks.
+//! Source: kernel documentation, "Hash Tree Directories". A tree has a root in block 0, at most one
+//! level of nodes below it (two with `large_dir`), and leaves that are linear blocks.
 
 use std::collections::HashSet;
 use std::iter;
@@ -81,7 +81,8 @@ impl<'a> Walk<'a> {
         Ok(walk)
     }
 
-    /// Reads the nodes from the current entry of the lowest index block down to the leaf. `at` chooses the entry of each.
+    /// Reads the nodes from the current entry of the lowest index block down to the leaf. `at`
+    /// chooses the entry of each.
     fn descend(&mut self, at: impl Fn(&[DxEntry]) -> usize) -> Result<()> {
         let limit = htree::node_limit(self.dir.block_len(), self.dir.has_tail());
         while self.nodes.len() < self.levels {
@@ -116,8 +117,8 @@ impl<'a> Walk<'a> {
         Ok(leaf)
     }
 
-    /// Returns the hash that lists and orders the names of the leaf. A name that is misplaced there gets the nearest hash that leads to
-    /// the leaf.
+    /// Returns the hash that lists and orders the names of the leaf. A name that is misplaced there
+    /// gets the nearest hash that leads to the leaf.
     pub(super) fn leaf_hash(&self) -> NameHash {
         if !self.dir.may_have_misplaced_names() {
             return self.hash;
@@ -126,7 +127,8 @@ impl<'a> Walk<'a> {
         let entry = |frame: &Frame, at: usize| frame.entries.get(at).map(|entry| entry.hash);
         let first = frames().find(|frame| frame.at > 0).and_then(|frame| entry(frame, frame.at));
         let next = frames().find_map(|frame| entry(frame, frame.at + 1));
-        // Hashes of names are even. Bit 0 in the index says that the leaf before has names of that hash, too.
+        // Hashes of names are even. Bit 0 in the index says that the leaf before has names of that
+        // hash, too.
         let lowest = first.unwrap_or(0) & !1;
         let highest = next.map_or(u32::MAX, |next| next.saturating_sub(2 - (next & 1)));
         self.hash.within((lowest, highest))
@@ -136,8 +138,9 @@ impl<'a> Walk<'a> {
         iter::once(&self.root).chain(&self.nodes).map(|frame| frame.block.number())
     }
 
-    /// Records a block that the walk reads. Volume block numbers are compared, so the walk detects a block to which
-    /// two index entries or two extents lead, and reads at most as many blocks as the volume has.
+    /// Records a block that the walk reads. Volume block numbers are compared, so the walk detects
+    /// a block to which two index entries or two extents lead, and reads at most as many blocks as
+    /// the volume has.
     fn meet(&mut self, block: FsBlock) -> Result<()> {
         // Up to the first leaf, the path has all blocks that were read.
         let is_new = match self.first_leaf {
@@ -150,7 +153,8 @@ impl<'a> Walk<'a> {
         if is_new { Ok(()) } else { Err(self.visited_twice(block)) }
     }
 
-    /// Begins to record the blocks that the walk reads. Until then it has read the blocks of the path and the first leaf.
+    /// Begins to record the blocks that the walk reads. Until then it has read the blocks of the
+    /// path and the first leaf.
     fn record_path(&mut self) {
         if self.visited.is_empty() {
             let before: SmallVec<[_; 4]> = self.index_blocks().chain(self.first_leaf).collect();
@@ -162,8 +166,8 @@ impl<'a> Walk<'a> {
         self.dir.corrupt(format_args!("dx_entry: block: the tree leads to block {block} twice"))
     }
 
-    /// Advances to the next leaf. Returns the hash at which it starts, with bit 0 set if names of that hash are also in the previous
-    /// leaf; `None` at the end.
+    /// Advances to the next leaf. Returns the hash at which it starts, with bit 0 set if names of
+    /// that hash are also in the previous leaf; `None` at the end.
     pub(super) fn advance(&mut self) -> Result<Option<u32>> {
         loop {
             let bottom = self.nodes.last_mut().unwrap_or(&mut self.root);

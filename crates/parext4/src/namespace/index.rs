@@ -1,7 +1,8 @@
 //! Adding the entry of a new leaf to the index of a hash tree.
 //!
-//! As in `ext4_dx_add_entry`: full index blocks split in the middle, from the bottom up to the first one with room. If none has room, the
-//! root's entries move to a new node, and the tree gets one more level of nodes.
+//! As in `ext4_dx_add_entry`: full index blocks split in the middle, from the bottom up to the
+//! first one with room. If none has room, the root's entries move to a new node, and the tree gets
+//! one more level of nodes.
 
 use std::iter;
 
@@ -14,7 +15,8 @@ use crate::convert::saturating_u32;
 use crate::error::{Error, Result};
 use crate::journal::Handle;
 
-/// Maximum number of index blocks that one insertion changes: three levels of which the two lower ones split.
+/// Maximum number of index blocks that one insertion changes: three levels of which the two lower
+/// ones split.
 pub(super) const MAX_CHANGED: u32 = 5;
 
 /// A planned insertion into the index blocks on the path to a leaf.
@@ -30,7 +32,8 @@ impl IndexInsertion {
     /// Plans to insert one entry after the current one of the lowest index block of a walk.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if all index blocks are full and the tree has the maximum number of levels, as in the kernel.
+    /// [`Error::NoSpace`] if all index blocks are full and the tree has the maximum number of
+    /// levels, as in the kernel.
     pub(super) fn plan(walk: Walk<'_>, max_levels: u8) -> Result<Self> {
         let path: Vec<Frame> = iter::once(walk.root).chain(walk.nodes).collect();
         let full = path.iter().rev().take_while(|frame| frame.entries.len() >= frame.limit).count();
@@ -40,7 +43,8 @@ impl IndexInsertion {
         Ok(Self { path, full })
     }
 
-    /// Returns the number of blocks by which the directory grows: each full index block moves entries to a new one.
+    /// Returns the number of blocks by which the directory grows: each full index block moves
+    /// entries to a new one.
     pub(super) fn new_blocks(&self) -> u32 {
         saturating_u32(self.full)
     }

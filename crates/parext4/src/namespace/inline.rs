@@ -1,8 +1,8 @@
 //! Directories whose entries lie in the inode.
 //!
-//! Responsible for reading and changing the entries there, and for the space that a new one needs. The entries change in place under
-//! a handle; whatever changes their length holds the lock of the attributes too, which share the space. The entries never return to
-//! the inode, as in the kernel.
+//! Responsible for reading and changing the entries there, and for the space that a new one needs.
+//! The entries change in place under a handle; whatever changes their length holds the lock of the
+//! attributes too, which share the space. The entries never return to the inode, as in the kernel.
 
 use parext4_format::dir_entry::inline::{self, InlineEntries};
 use parext4_format::dir_entry::{entry_size, usable_len};
@@ -15,8 +15,8 @@ use crate::journal::Handle;
 use crate::map_update::MOVE_CREDITS;
 
 impl Dir<'_> {
-    /// Returns the directory as one block without a tail if its entries lie in the inode. Their offsets are the ones that they keep in
-    /// a block.
+    /// Returns the directory as one block without a tail if its entries lie in the inode. Their
+    /// offsets are the ones that they keep in a block.
     pub(super) fn inline_image(&self) -> Result<Option<Vec<u8>>> {
         match self.inline_contents()? {
             Some(contents) => self.checked(inline::image(self.inode.ino(), &contents)).map(Some),
@@ -46,12 +46,14 @@ impl Dir<'_> {
         self.checked(changed)
     }
 
-    /// Returns true if the entries lie in the inode and one more with a name of `name_len` bytes has room there. Otherwise the
-    /// entries are in blocks when it returns. Extends or moves them in a transaction of its own, so the change is complete even if
-    /// the insertion that needs it fails. The caller holds no handle.
+    /// Returns true if the entries lie in the inode and one more with a name of `name_len` bytes
+    /// has room there. Otherwise the entries are in blocks when it returns. Extends or moves them
+    /// in a transaction of its own, so the change is complete even if the insertion that needs it
+    /// fails. The caller holds no handle.
     ///
     /// # Errors
-    /// [`Error::NoSpace`](crate::Error::NoSpace), [`Error::QuotaExceeded`](crate::Error::QuotaExceeded). Corruption.
+    /// [`Error::NoSpace`](crate::Error::NoSpace),
+    /// [`Error::QuotaExceeded`](crate::Error::QuotaExceeded). Corruption.
     pub(super) fn make_inline_room(&self, name_len: usize) -> Result<bool> {
         let Some(contents) = self.inline_contents()? else { return Ok(false) };
         if self.checked(inline::has_room(&contents, name_len))? {
@@ -101,7 +103,8 @@ impl Dir<'_> {
         })
     }
 
-    /// Returns true if entries in the inode are only `.` and `..`; `None` if the entries are in blocks.
+    /// Returns true if entries in the inode are only `.` and `..`; `None` if the entries are in
+    /// blocks.
     pub(super) fn is_empty_inline(&self) -> Result<Option<bool>> {
         let Some(image) = self.inline_image()? else { return Ok(None) };
         self.checked(dir_entry::is_empty_dir_block(&image, false)).map(Some)

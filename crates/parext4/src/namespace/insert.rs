@@ -1,14 +1,16 @@
 //! Adding an entry to a directory.
 //!
-//! Responsible for planning and applying an insertion. Not responsible for the inode. Invariant: without space, an insertion changes
-//! nothing.
+//! Responsible for planning and applying an insertion. Not responsible for the inode. Invariant:
+//! without space, an insertion changes nothing.
 //!
-//! 1. The insertion is planned before the journal handle begins: the directory's blocks are read, and new blocks are counted.
+//! 1. The insertion is planned before the journal handle begins: the directory's blocks are read,
+//!    and new blocks are counted.
 //! 2. Under the handle, all new blocks are allocated at once. If that fails, nothing has changed.
 //! 3. The entry is added. This can fail only because of corruption.
 //!
-//! As in `ext4_add_entry`: entries in the inode move to a block when it is full, a full leaf splits at a median hash, a full node in the middle, a full root grows one level, and a directory
-//! that outgrows one block becomes a hash tree.
+//! As in `ext4_add_entry`: entries in the inode move to a block when it is full, a full leaf splits
+//! at a median hash, a full node in the middle, a full root grows one level, and a directory that
+//! outgrows one block becomes a hash tree.
 
 use parext4_format::htree::{self, DxEntry};
 use parext4_format::inode::{FileType, InodeFlags};
@@ -62,7 +64,8 @@ impl<'a> Dir<'a> {
     /// Plans the insertion of `name`. The directory has no entry of that name.
     ///
     /// # Errors
-    /// [`Error::NoKey`](crate::Error::NoKey) if the names are encrypted; [`Error::NoSpace`](crate::Error::NoSpace) if the index is full.
+    /// [`Error::NoKey`](crate::Error::NoKey) if the names are encrypted;
+    /// [`Error::NoSpace`](crate::Error::NoSpace) if the index is full.
     pub(super) fn plan_insertion(self, name: &'a [u8]) -> Result<Insertion<'a>> {
         self.inode.check_key()?;
         if self.make_inline_room(name.len())? {
@@ -133,7 +136,8 @@ impl<'a> Dir<'a> {
         Ok(InsertAt::Split { leaf, halves, index })
     }
 
-    /// Checks that a leaf's names belong to it, so that its second half starts between its neighbours.
+    /// Checks that a leaf's names belong to it, so that its second half starts between its
+    /// neighbours.
     fn check_between(&self, frame: &Frame, hash: u32) -> Result<()> {
         let low = frame.entries.get(frame.at).map_or(0, |entry| entry.hash);
         let high = frame.entries.get(frame.at + 1).map_or(u32::MAX, |entry| entry.hash);

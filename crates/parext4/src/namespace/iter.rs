@@ -13,11 +13,12 @@ use crate::error::{Error, Result};
 use crate::inode_ref::{InodeId, InodeRef};
 use crate::sync::Arc;
 
-/// An iterator over the entries of a directory, without `.` and `..`, from [`Volume::read_dir`](crate::Volume::read_dir)
-/// and [`InodeRef::read_dir`].
+/// An iterator over the entries of a directory, without `.` and `..`, from
+/// [`Volume::read_dir`](crate::Volume::read_dir) and [`InodeRef::read_dir`].
 ///
-/// It sees every entry exactly once that exists all the time, whatever else is added or removed meanwhile. It ends after the
-/// first error. Memory: the entries of at most one directory block, or of the leaves of one hash.
+/// It sees every entry exactly once that exists all the time, whatever else is added or removed
+/// meanwhile. It ends after the first error. Memory: the entries of at most one directory block, or
+/// of the leaves of one hash.
 ///
 /// ```
 /// # let volume = testkit::volume::scratch();
@@ -29,7 +30,8 @@ use crate::sync::Arc;
 pub struct ReadDir {
     listed: Arc<ListedDir>,
     batch: std::vec::IntoIter<DirItem>,
-    /// The directory's number of changes when the batch was listed; `None` if the entries must be looked up by name.
+    /// The directory's number of changes when the batch was listed; `None` if the entries must be
+    /// looked up by name.
     changes: Option<u64>,
     /// The cookie of the last entry that was returned.
     returned: u64,
@@ -163,7 +165,8 @@ impl InodeRef {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotDirectory`]. The iterator returns the errors of reads, which may block on the device.
+    /// [`Error::NotDirectory`]. The iterator returns the errors of reads, which may block on the
+    /// device.
     pub fn read_dir(&self) -> Result<ReadDir> {
         ReadDir::new(self.clone(), PathBuf::new())
     }

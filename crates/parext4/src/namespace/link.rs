@@ -19,9 +19,10 @@ impl InodeRef {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Exists`] if an entry of that name exists; [`Error::NotPermitted`] if `target` is a directory, immutable or append-only;
-    /// [`Error::NotFound`] if it has lost its last name; [`Error::TooManyLinks`]; [`Error::NoSpace`]; [`Error::Invalid`] if it is on
-    /// another volume; [`Error::NoKey`] if the directory is encrypted.
+    /// [`Error::Exists`] if an entry of that name exists; [`Error::NotPermitted`] if `target` is a
+    /// directory, immutable or append-only; [`Error::NotFound`] if it has lost its last name;
+    /// [`Error::TooManyLinks`]; [`Error::NoSpace`]; [`Error::Invalid`] if it is on another volume;
+    /// [`Error::NoKey`] if the directory is encrypted.
     pub fn link(&self, name: &[u8], target: &InodeRef) -> Result<()> {
         check_name(name)?;
         let dir = self.dir()?;

@@ -1,7 +1,8 @@
 //! Link counts.
 //!
-//! The count of an inode that is not a directory changes only under the lock of the inode's attributes
-//! (`Inode::xattrs`). So a check that depends on the count stays true until the change that it was made for.
+//! The count of an inode that is not a directory changes only under the lock of the inode's
+//! attributes (`Inode::xattrs`). So a check that depends on the count stays true until the change
+//! that it was made for.
 
 use parext4_format::features::RoCompat;
 use parext4_format::inode::InodeFlags;
@@ -21,7 +22,8 @@ use crate::xattr::XattrsLock;
 /// Maximum number of links of an inode (`EXT4_LINK_MAX`).
 const MAX_LINKS: u16 = 65_000;
 
-/// Maximum number of blocks that [`drop_link`] or [`drop_all_links`] registers, including the inode's own.
+/// Maximum number of blocks that [`drop_link`] or [`drop_all_links`] registers, including the
+/// inode's own.
 pub(super) const DROP_CREDITS: u32 = 1 + Orphans::CREDITS;
 
 /// Locks an inode's link count.
@@ -31,8 +33,9 @@ pub(super) fn lock_links(node: &InodeRef) -> XattrsLock<'_> {
     locked
 }
 
-/// Locks the link count of an inode that is about to lose a name, and checks that the inode can be deleted if the name
-/// is its last. If the deletion failed after the name was removed, the inode's owner could no longer reach it.
+/// Locks the link count of an inode that is about to lose a name, and checks that the inode can be
+/// deleted if the name is its last. If the deletion failed after the name was removed, the inode's
+/// owner could no longer reach it.
 ///
 /// # Errors
 /// Corruption, failed reads.
@@ -61,7 +64,8 @@ fn check_deletable(node: &InodeRef, xattrs: &XattrsLock<'_>) -> Result<()> {
     read_bitmaps(node).map_err(|error| node.engine.health().note(node.ino(), error))
 }
 
-/// Returns true if a program of the Hurd serves the inode, whose name has a block that nothing else refers to (`h_i_translator`).
+/// Returns true if a program of the Hurd serves the inode, whose name has a block that nothing else
+/// refers to (`h_i_translator`).
 fn has_translator(node: &InodeRef) -> bool {
     let core = node.inode.core();
     let number = core.version & u64::from(u32::MAX);
@@ -81,8 +85,8 @@ fn read_bitmaps(node: &InodeRef) -> Result<()> {
 
 /// Counts another name of a file.
 ///
-/// Joins the inode first, and checks and increments the count atomically, because other names may be removed at the same time under
-/// the locks of other directories.
+/// Joins the inode first, and checks and increments the count atomically, because other names may
+/// be removed at the same time under the locks of other directories.
 pub(super) fn add_link(handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
     inode.join(handle);
     let mut core = inode.core_with_times();
@@ -97,7 +101,8 @@ pub(super) fn add_link(handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
     }
 }
 
-/// Counts one name of a file less. If it was the last, the inode becomes an orphan, which its last `InodeRef` deletes.
+/// Counts one name of a file less. If it was the last, the inode becomes an orphan, which its last
+/// `InodeRef` deletes.
 pub(super) fn drop_link(engine: &Engine, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
     drop_to(engine, handle, inode, |links| links.saturating_sub(1))
 }
@@ -134,8 +139,8 @@ impl Dir<'_> {
         Err(Error::TooManyLinks(format!("directory inode {}", self.inode.ino())))
     }
 
-    /// Counts a new subdirectory. With `dir_nlink`, a count that becomes too large is 1 from then on (`ext4_inc_count`). The directory has
-    /// joined the handle.
+    /// Counts a new subdirectory. With `dir_nlink`, a count that becomes too large is 1 from then
+    /// on (`ext4_inc_count`). The directory has joined the handle.
     pub(super) fn add_subdir(&self) {
         let indexed = self.is_indexed();
         let mut core = self.inode.core();

@@ -1,7 +1,8 @@
 //! Names that a fast commit added and removed, for its replay.
 //!
-//! Not checked: permissions and flags, which the kernel checked when it made the change. No other operation uses the volume, and
-//! a name may have been added or removed already, by a replay that was interrupted.
+//! Not checked: permissions and flags, which the kernel checked when it made the change. No other
+//! operation uses the volume, and a name may have been added or removed already, by a replay that
+//! was interrupted.
 
 use parext4_format::inode::InodeFlags;
 use parext4_format::{BlockRange, FileBlock, dir_entry};
@@ -18,8 +19,9 @@ use crate::inode_ref::InodeRef;
 const ENTRY_CREDITS: u32 = 3;
 
 impl InodeRef {
-    /// Adds the entry `name` of `target` to this directory, unless it has an entry of that name. `created` is true if it is the first name of a new
-    /// inode; otherwise the link count increases.
+    /// Adds the entry `name` of `target` to this directory, unless it has an entry of that name.
+    /// `created` is true if it is the first name of a new inode; otherwise the link count
+    /// increases.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; corruption, also if the name is not a valid one.
@@ -51,8 +53,9 @@ impl InodeRef {
         })
     }
 
-    /// Removes the entry `name` of this directory if it names `victim`, and decrements the link count of `victim` if there was an
-    /// entry, as the kernel's replay does. A directory loses its only name.
+    /// Removes the entry `name` of this directory if it names `victim`, and decrements the link
+    /// count of `victim` if there was an entry, as the kernel's replay does. A directory loses its
+    /// only name.
     ///
     /// # Errors
     /// Corruption, also for a directory with entries.
@@ -117,7 +120,8 @@ impl InodeRef {
         })
     }
 
-    /// Checks that the names of this directory are not encrypted: the kernel logs no names of such a directory.
+    /// Checks that the names of this directory are not encrypted: the kernel logs no names of such
+    /// a directory.
     fn check_logged_names(&self) -> Result<()> {
         if self.inode.is_encrypted() {
             Err(self.bad_log(&"a name in an encrypted directory"))

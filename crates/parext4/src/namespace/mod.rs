@@ -1,22 +1,28 @@
-//! The namespace: directories (linear and hash trees), paths, and the operations that add, move and remove entries.
+//! The namespace: directories (linear and hash trees), paths, and the operations that add, move and
+//! remove entries.
 //!
-//! Responsible for names, link counts and attributes. Not responsible for data. Invariant: all changes of one call are in one journal
-//! handle, so after a crash either all of them or none are on the device.
+//! Responsible for names, link counts and attributes. Not responsible for data. Invariant: all
+//! changes of one call are in one journal handle, so after a crash either all of them or none are
+//! on the device.
 //!
 //! # Locking
-//! - A directory's entries are read under its lock of the entries shared and changed under it exclusively.
-//! - An operation that needs several directories (rename, rmdir) looks up its names first, one lock at a time. Then it acquires all the
-//!   locks in ascending inode number ([`lock::lock_all`]), checks that the names still name the same inodes, and starts over if not.
-//!   Because all threads acquire the locks in one order, they cannot deadlock.
-//! - A directory that moves from one parent to another also holds [`Engine::rename`](crate::engine::Engine), acquired before any
-//!   directory. Only such moves change ancestors, so the check that a directory does not become its own descendant stays true until
-//!   the move is done.
-//! - The link count of an inode that is not a directory changes under the lock of its attributes, which is acquired after the
-//!   directories and before the handle ([`links::lock_losing_link`]).
-//! - Directories are locked before the journal handle begins. All errors that a caller can cause are checked before the first change,
-//!   and the blocks of an insertion are allocated before any entry moves.
-//! - A [`InodeRef`](crate::InodeRef) that is found on the way is declared before the locks, so that it is dropped after them: dropping the last
-//!   one of an inode without names deletes the inode.
+//! - A directory's entries are read under its lock of the entries shared and changed under it
+//!   exclusively.
+//! - An operation that needs several directories (rename, rmdir) looks up its names first, one lock
+//!   at a time. Then it acquires all the locks in ascending inode number ([`lock::lock_all`]),
+//!   checks that the names still name the same inodes, and starts over if not. Because all threads
+//!   acquire the locks in one order, they cannot deadlock.
+//! - A directory that moves from one parent to another also holds
+//!   [`Engine::rename`](crate::engine::Engine), acquired before any directory. Only such moves
+//!   change ancestors, so the check that a directory does not become its own descendant stays true
+//!   until the move is done.
+//! - The link count of an inode that is not a directory changes under the lock of its attributes,
+//!   which is acquired after the directories and before the handle ([`links::lock_losing_link`]).
+//! - Directories are locked before the journal handle begins. All errors that a caller can cause
+//!   are checked before the first change, and the blocks of an insertion are allocated before any
+//!   entry moves.
+//! - A [`InodeRef`](crate::InodeRef) that is found on the way is declared before the locks, so that
+//!   it is dropped after them: dropping the last one of an inode without names deletes the inode.
 
 mod attributes;
 mod batch;

@@ -1,11 +1,13 @@
 //! How the names of a directory are compared and hashed.
 //!
-//! The names of an ordinary directory are bytes. In a directory with `EXT4_CASEFOLD_FL`, two names are equal if their folded forms are, and
-//! a name is placed by the hash of its folded form. Its entry keeps it as it was written.
+//! The names of an ordinary directory are bytes. In a directory with `EXT4_CASEFOLD_FL`, two names
+//! are equal if their folded forms are, and a name is placed by the hash of its folded form. Its
+//! entry keeps it as it was written.
 //!
-//! The names of a directory with `EXT4_ENCRYPT_FL` are encrypted. The volume's users see and use [no-key names](parext4_format::no_key_name)
-//! in their place. Such a directory gets no new names. If it also ignores case, its names are hashed with the key, so that only its
-//! blocks can be searched, and each entry keeps its hash.
+//! The names of a directory with `EXT4_ENCRYPT_FL` are encrypted. The volume's users see and use
+//! [no-key names](parext4_format::no_key_name) in their place. Such a directory gets no new names.
+//! If it also ignores case, its names are hashed with the key, so that only its blocks can be
+//! searched, and each entry keeps its hash.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -40,7 +42,8 @@ impl Names {
     /// Returns a name in the form in which it is searched; `None` if no entry can have it.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the volume refuses names that are not UTF-8, or if the folded form is `.` or `..`.
+    /// [`Error::Invalid`] if the volume refuses names that are not UTF-8, or if the folded form is
+    /// `.` or `..`.
     pub(super) fn wanted(self, name: &[u8]) -> Result<Option<Wanted<'_>>> {
         let strict = match self {
             Self::Exact => return Ok(Some(Wanted::Exact(name))),
@@ -115,8 +118,9 @@ impl NameHash {
         Self { bounds, ..self }
     }
 
-    /// Returns the place of a name of an entry among names with the same major hash, in a listing. It is not the minor hash, because
-    /// users can make names for which that is equal in some versions, and names at one place cannot be told apart.
+    /// Returns the place of a name of an entry among names with the same major hash, in a listing.
+    /// It is not the minor hash, because users can make names for which that is equal in some
+    /// versions, and names at one place cannot be told apart.
     pub(super) fn order(&self, stored: &[u8]) -> u32 {
         let mut hasher = DefaultHasher::new();
         self.seed.hash(&mut hasher);
@@ -145,8 +149,8 @@ impl Dir<'_> {
         }
     }
 
-    /// Returns true if names may be in leaves to which their hashes do not lead. Versions of Linux that did not ignore any characters
-    /// have placed names by other hashes.
+    /// Returns true if names may be in leaves to which their hashes do not lead. Versions of Linux
+    /// that did not ignore any characters have placed names by other hashes.
     pub(super) fn may_have_misplaced_names(&self) -> bool {
         let encoding = self.engine.superblock().encoding();
         encoding.is_some_and(|encoding| encoding.misplaced_names)

@@ -13,12 +13,13 @@
 pub struct NewInode {
     /// The permission bits, at most `0o7777`. `0o644` by default.
     pub permissions: u16,
-    /// Bits to clear in the permissions, unless the directory has a default access control list, which replaces the umask.
+    /// Bits to clear in the permissions, unless the directory has a default access control list,
+    /// which replaces the umask.
     pub umask: u16,
     /// The owner. Root by default.
     pub uid: u32,
-    /// The group. Root's by default. If the parent directory has the set-group-ID bit, the new inode gets the parent's group
-    /// instead.
+    /// The group. Root's by default. If the parent directory has the set-group-ID bit, the new
+    /// inode gets the parent's group instead.
     pub gid: u32,
 }
 

@@ -18,26 +18,28 @@ pub(crate) struct OwnerChange {
 }
 
 impl OwnerChange {
-    /// Charges the inode to its new ids, under the handle that sets them. The caller has locked the inode's core, so that of several
-    /// changes the last one sets both.
+    /// Charges the inode to its new ids, under the handle that sets them. The caller has locked the
+    /// inode's core, so that of several changes the last one sets both.
     pub(crate) fn apply(&self, handle: &Handle<'_>, node: &InodeRef) {
         node.inode.transfer_charges(handle, &self.dquots, self.values);
     }
 }
 
 impl InodeRef {
-    /// Returns true if a change of owner needs the lock of the attributes, because values of attributes count for the owner.
+    /// Returns true if a change of owner needs the lock of the attributes, because values of
+    /// attributes count for the owner.
     pub(crate) fn owns_values(&self) -> bool {
         self.engine.quotas().is_some()
     }
 
-    /// Prepares a change to the `ids` that are given, in the order of [`QuotaKind::ALL`]. `xattrs` is locked if the inode
-    /// [may own values](Self::owns_values), and `added_values` is by how many a change of the attributes in the same transaction
-    /// changes the number of these. The caller holds no handle.
+    /// Prepares a change to the `ids` that are given, in the order of [`QuotaKind::ALL`]. `xattrs`
+    /// is locked if the inode [may own values](Self::owns_values), and `added_values` is by how
+    /// many a change of the attributes in the same transaction changes the number of these. The
+    /// caller holds no handle.
     ///
     /// # Errors
-    /// [`Error::QuotaExceeded`](crate::Error::QuotaExceeded), [`Error::NoSpace`](crate::Error::NoSpace); corruption; the errors of
-    /// the device.
+    /// [`Error::QuotaExceeded`](crate::Error::QuotaExceeded),
+    /// [`Error::NoSpace`](crate::Error::NoSpace); corruption; the errors of the device.
     pub(crate) fn prepare_owner(
         &self,
         ids: [Option<u32>; 3],

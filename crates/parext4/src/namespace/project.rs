@@ -22,12 +22,13 @@ impl InodeRef {
         self.inode.core().projid
     }
 
-    /// Sets the project. The space and the inode count for it from now on. New inodes inherit the project of a directory with the flag
-    /// [`PROJINHERIT`](InodeFlags::PROJINHERIT).
+    /// Sets the project. The space and the inode count for it from now on. New inodes inherit the
+    /// project of a directory with the flag [`PROJINHERIT`](InodeFlags::PROJINHERIT).
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the volume lacks the feature `project`, or the inode has no room for the project.
-    /// [`Error::QuotaExceeded`]; the errors of [`set_attributes`](Self::set_attributes).
+    /// [`Error::Unsupported`] if the volume lacks the feature `project`, or the inode has no room
+    /// for the project. [`Error::QuotaExceeded`]; the errors of
+    /// [`set_attributes`](Self::set_attributes).
     pub fn set_project(&self, project: u32) -> Result<()> {
         if self.project() == project {
             return Ok(());
@@ -60,7 +61,8 @@ impl InodeRef {
             && self.engine.superblock().ro_compat().contains(RoCompat::PROJECT)
     }
 
-    /// Returns [`Error::OtherProject`] if this directory accepts only names of inodes of its project, and `target` has another one.
+    /// Returns [`Error::OtherProject`] if this directory accepts only names of inodes of its
+    /// project, and `target` has another one.
     pub(super) fn check_project(&self, target: &Self) -> Result<()> {
         if self.inherits_project() && self.project() != target.project() {
             return Err(Error::OtherProject(format!("inode {}", target.ino())));

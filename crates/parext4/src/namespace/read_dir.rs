@@ -1,9 +1,10 @@
 //! Listing a directory while other threads change it.
 //!
-//! A [cookie](super::cookie) is the position after an entry. If the volume has `dir_index`, hash trees and directories of one block are
-//! listed in the order of the hashes of their names, and the cookie is the hash. So it stays valid when a leaf splits, and when one block
-//! becomes a tree. Linear directories are listed by offset, because their entries never move. So are hash trees whose names can be hashed
-//! only with a key: they get no new entries.
+//! A [cookie](super::cookie) is the position after an entry. If the volume has `dir_index`, hash
+//! trees and directories of one block are listed in the order of the hashes of their names, and the
+//! cookie is the hash. So it stays valid when a leaf splits, and when one block becomes a tree.
+//! Linear directories are listed by offset, because their entries never move. So are hash trees
+//! whose names can be hashed only with a key: they get no new entries.
 
 use parext4_format::inode::FileType;
 use parext4_format::{BlockRange, FileBlock, dir_entry, no_key_name};
@@ -17,21 +18,25 @@ use super::names::{NameHash, Names};
 use crate::error::{Error, Result};
 use crate::inode_ref::InodeRef;
 
-/// Maximum number of leaves with only names that were listed before that one batch skips. A valid tree has one. A malicious tree could
-/// lead every batch through all leaves.
+/// Maximum number of leaves with only names that were listed before that one batch skips. A valid
+/// tree has one. A malicious tree could lead every batch through all leaves.
 const MAX_LISTED_LEAVES: u32 = 64;
-/// Number of names with one hash that one batch can have in any directory, but for names with one cookie. A leaf has at most 5461; names
-/// with one hash, which continue from leaf to leaf, can be more.
+/// Number of names with one hash that one batch can have in any directory, but for names with one
+/// cookie. A leaf has at most 5461; names with one hash, which continue from leaf to leaf, can be
+/// more.
 const MAX_BATCH: usize = 8192;
-/// Number of names with one hash that one batch can have in the largest directory, about 6 MiB: each request of a mount makes a batch.
+/// Number of names with one hash that one batch can have in the largest directory, about 6 MiB:
+/// each request of a mount makes a batch.
 const MAX_LARGE_BATCH: usize = 1 << 16;
-/// Bytes of a directory for which a batch can have one more name with one hash. Each batch walks all leaves of the hash, so batches of a
-/// fixed size would take a time that grows with the square of the directory. A name has at least 12 bytes, so a directory of up to 64 MiB
-/// has at most 86 batches.
+/// Bytes of a directory for which a batch can have one more name with one hash. Each batch walks
+/// all leaves of the hash, so batches of a fixed size would take a time that grows with the square
+/// of the directory. A name has at least 12 bytes, so a directory of up to 64 MiB has at most 86
+/// batches.
 const BYTES_PER_ITEM: u64 = 1024;
 
 impl InodeRef {
-    /// Returns the entries of this directory after the one with the cookie `after`, as [`read_dir_after`](Self::read_dir_after) does.
+    /// Returns the entries of this directory after the one with the cookie `after`, as
+    /// [`read_dir_after`](Self::read_dir_after) does.
     pub(super) fn batch_after(&self, after: u64) -> Result<Batch> {
         let dir = self.dir()?;
         let changes = self.inode.read_entries();
@@ -48,13 +53,15 @@ enum Listed {
     },
 }
 
-/// Returns the cookie of a name in hash order, as long as other names with its hash may follow. Names with equal cookies are in one batch.
+/// Returns the cookie of a name in hash order, as long as other names with its hash may follow.
+/// Names with equal cookies are in one batch.
 fn position(hash: &NameHash, name: &[u8]) -> u64 {
     cookie::of_name(hash.hash(name).0, hash.order(name))
 }
 
-/// Gives the last name with each hash the cookie after all names with that hash: a mount can make a short position of it. `items` are in
-/// order, and have all names with the last hash if `is_complete`. Equal names keep the cookie that they share.
+/// Gives the last name with each hash the cookie after all names with that hash: a mount can make a
+/// short position of it. `items` are in order, and have all names with the last hash if
+/// `is_complete`. Equal names keep the cookie that they share.
 fn end_hashes(items: &mut [DirItem], is_complete: bool) {
     for nth in 0..items.len() {
         let cookie = items[nth].cookie;
@@ -69,10 +76,10 @@ fn end_hashes(items: &mut [DirItem], is_complete: bool) {
     }
 }
 
-/// Returns true if a batch with `items` can end before the leaf that starts at `hash`. If bit 0 says that the leaf continues names of
-/// that hash, removes such names from a batch that has earlier ones: the next batch begins with them. So only names of one hash are
-/// listed from more than one leaf.
-/// `first` is the first cookie of `items`.
+/// Returns true if a batch with `items` can end before the leaf that starts at `hash`. If bit 0
+/// says that the leaf continues names of that hash, removes such names from a batch that has
+/// earlier ones: the next batch begins with them. So only names of one hash are listed from more
+/// than one leaf. `first` is the first cookie of `items`.
 fn ends_batch(items: &mut Vec<DirItem>, first: u64, hash: u32) -> bool {
     let continued = cookie::before_names(hash);
     if hash & 1 == 1 && first < continued {
@@ -82,12 +89,14 @@ fn ends_batch(items: &mut Vec<DirItem>, first: u64, hash: u32) -> bool {
     hash & 1 == 0
 }
 
-/// Returns the number of names with one hash that a batch of a directory of `size` bytes can have, but for names with one cookie.
+/// Returns the number of names with one hash that a batch of a directory of `size` bytes can have,
+/// but for names with one cookie.
 fn most_of_one_hash(size: u64) -> usize {
     usize::try_from(size / BYTES_PER_ITEM).unwrap_or(usize::MAX).clamp(MAX_BATCH, MAX_LARGE_BATCH)
 }
 
-/// Keeps the first `most` items in the order of their cookies, and the items with the last cookie of these. Returns true if it removes some.
+/// Keeps the first `most` items in the order of their cookies, and the items with the last cookie
+/// of these. Returns true if it removes some.
 fn keep_first(items: &mut Vec<DirItem>, most: usize) -> bool {
     let had = items.len();
     if had > most {
@@ -102,8 +111,8 @@ impl Dir<'_> {
     fn list(&self, after: u64) -> Result<Vec<DirItem>> {
         let mut items = Vec::new();
         let listed = match self.list_into(&mut items, after) {
-            // The next batch has this error, too. A read that failed may succeed then, and names of its leaf that precede the last
-            // cookie would be left out.
+            // The next batch has this error, too. A read that failed may succeed then, and names of
+            // its leaf that precede the last cookie would be left out.
             Err(Error::Corrupt(_)) if !items.is_empty() => None,
             listed => Some(listed?),
         };
@@ -203,7 +212,8 @@ impl Dir<'_> {
         Ok(())
     }
 
-    /// Adds entries in the inode, of which `image` is the block, with the cookies that they keep when they move to a block.
+    /// Adds entries in the inode, of which `image` is the block, with the cookies that they keep
+    /// when they move to a block.
     fn list_inline(&self, image: &[u8], after: u64, items: &mut Vec<DirItem>) -> Result<Listed> {
         if !self.may_index() {
             self.list_block((image, false), (0, after), items)?;
@@ -241,15 +251,17 @@ impl Dir<'_> {
         Ok(())
     }
 
-    /// Lists the first leaf that has names after `after`, and if all of these have one hash, the leaves that continue it. Holds at most twice the
-    /// names of a batch, and the names of one more leaf.
+    /// Lists the first leaf that has names after `after`, and if all of these have one hash, the
+    /// leaves that continue it. Holds at most twice the names of a batch, and the names of one more
+    /// leaf.
     fn list_tree(&self, after: u64, items: &mut Vec<DirItem>) -> Result<Listed> {
         let major = cookie::major(after);
         let most = most_of_one_hash(self.inode.size());
         let mut walk = Walk::to(*self, |_| major)?;
         let had = items.len();
         let (mut skipped, mut start, mut is_complete) = (0, 0, true);
-        // The first and the last cookie of the batch. Known without a pass over all items after each leaf.
+        // The first and the last cookie of the batch. Known without a pass over all items after
+        // each leaf.
         let (mut first, mut last) = (items.first().map_or(u64::MAX, |item| item.cookie), 0);
         loop {
             let bytes = walk.leaf()?.snapshot();
@@ -258,7 +270,8 @@ impl Dir<'_> {
             for item in &items[before..] {
                 (first, last) = (first.min(item.cookie), last.max(item.cookie));
             }
-            // A batch may end among names with one hash, and the next one skips the leaves that have only names up to there.
+            // A batch may end among names with one hash, and the next one skips the leaves that
+            // have only names up to there.
             if names > 0 && items.len() == had && start != (major | 1) {
                 skipped += 1;
             }
@@ -284,7 +297,8 @@ impl Dir<'_> {
         Ok(Listed::ByHash { is_complete })
     }
 
-    /// Adds the names of a leaf after the cookie `after`. Returns the number of all names in the leaf.
+    /// Adds the names of a leaf after the cookie `after`. Returns the number of all names in the
+    /// leaf.
     fn list_leaf(
         &self,
         hash: &NameHash,

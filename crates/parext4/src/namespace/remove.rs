@@ -26,8 +26,9 @@ impl Dir<'_> {
 }
 
 impl InodeRef {
-    /// Removes the name of an inode that is not a directory. The inode is deleted when it has no names and its last `InodeRef` is dropped.
-    /// A thread that has just written the file back may have the last one, so the space may be free a moment later.
+    /// Removes the name of an inode that is not a directory. The inode is deleted when it has no
+    /// names and its last `InodeRef` is dropped. A thread that has just written the file back may
+    /// have the last one, so the space may be free a moment later.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -42,8 +43,9 @@ impl InodeRef {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotFound`]; [`Error::IsDirectory`]; [`Error::NotPermitted`] for immutable and append-only inodes; [`Error::Corrupt`] if it
-    /// is the last name of an inode that cannot be deleted. The name then stays.
+    /// [`Error::NotFound`]; [`Error::IsDirectory`]; [`Error::NotPermitted`] for immutable and
+    /// append-only inodes; [`Error::Corrupt`] if it is the last name of an inode that cannot be
+    /// deleted. The name then stays.
     pub fn unlink(&self, name: &[u8]) -> Result<()> {
         self.remove_file_name(name)?;
         self.help_to_delete();
@@ -86,8 +88,9 @@ impl InodeRef {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotFound`]; [`Error::NotDirectory`]; [`Error::NotEmpty`], also for `..`; [`Error::Invalid`] for `.`;
-    /// [`Error::NotPermitted`] for immutable and append-only directories; [`Error::Corrupt`] as for [`unlink`](Self::unlink).
+    /// [`Error::NotFound`]; [`Error::NotDirectory`]; [`Error::NotEmpty`], also for `..`;
+    /// [`Error::Invalid`] for `.`; [`Error::NotPermitted`] for immutable and append-only
+    /// directories; [`Error::Corrupt`] as for [`unlink`](Self::unlink).
     pub fn rmdir(&self, name: &[u8]) -> Result<()> {
         if name == b".." {
             return Err(Error::NotEmpty(printable(name)));

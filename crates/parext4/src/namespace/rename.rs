@@ -1,8 +1,10 @@
 //! Renaming and exchanging entries.
 //!
-//! 1. Look up both names. A rename within one directory acquires its lock first and holds it throughout, unless more locks are
-//!    needed. Any other rename looks up one name at a time, without keeping a lock.
-//! 2. If a dirty file replaces another file, write it back without a lock. A rename within one directory then starts over.
+//! 1. Look up both names. A rename within one directory acquires its lock first and holds it
+//!    throughout, unless more locks are needed. Any other rename looks up one name at a time,
+//!    without keeping a lock.
+//! 2. If a dirty file replaces another file, write it back without a lock. A rename within one
+//!    directory then starts over.
 //! 3. Acquire all locks, and check that the names still mean the same inodes. If not, start over.
 //! 4. Change the entries, the link counts and `..` in one transaction.
 
@@ -23,7 +25,8 @@ use written::{DirtyFiles, Written};
 
 use std::collections::HashSet;
 
-/// Maximum number of blocks that a rename registers besides the insertion's: two entries, two `..`, and four inodes.
+/// Maximum number of blocks that a rename registers besides the insertion's: two entries, two `..`,
+/// and four inodes.
 const RENAME_CREDITS: u32 = 8;
 
 /// The effect of a rename if the new name exists.
@@ -52,8 +55,9 @@ pub enum RenameMode {
 }
 
 impl InodeRef {
-    /// Renames the entry `name` of this directory to `new_name` in `new_dir`, atomically: a concurrent lookup, and the next open after a
-    /// crash, find one name or the other. If both names mean the same inode, nothing changes; so a directory that ignores case keeps the
+    /// Renames the entry `name` of this directory to `new_name` in `new_dir`, atomically: a
+    /// concurrent lookup, and the next open after a crash, find one name or the other. If both
+    /// names mean the same inode, nothing changes; so a directory that ignores case keeps the
     /// spelling of an entry that is renamed to another spelling.
     ///
     /// ```
@@ -69,17 +73,20 @@ impl InodeRef {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotFound`]; [`Error::Exists`]; [`Error::Invalid`] if a directory would become its own descendant;
-    /// [`Error::NotDirectory`], [`Error::IsDirectory`], [`Error::NotEmpty`] if the new name cannot be replaced; [`Error::NotPermitted`] for
-    /// immutable and append-only inodes; [`Error::TooManyLinks`]; [`Error::NoSpace`]; [`Error::NoKey`] if one of the directories is encrypted.
+    /// [`Error::NotFound`]; [`Error::Exists`]; [`Error::Invalid`] if a directory would become its
+    /// own descendant; [`Error::NotDirectory`], [`Error::IsDirectory`], [`Error::NotEmpty`] if the
+    /// new name cannot be replaced; [`Error::NotPermitted`] for immutable and append-only inodes;
+    /// [`Error::TooManyLinks`]; [`Error::NoSpace`]; [`Error::NoKey`] if one of the directories is
+    /// encrypted.
     pub fn rename(&self, name: &[u8], new_dir: &InodeRef, new_name: &[u8], mode: RenameMode) -> Result<()> {
         self.rename_impl(name, new_dir, new_name, mode, None)?;
         self.help_to_delete();
         Ok(())
     }
 
-    /// Like [`rename`](Self::rename), and atomically puts a *whiteout* in the place of the old name: a character device 0:0 without
-    /// permissions, with which overlay file systems record a removed name. `owner` is the whiteout's owner.
+    /// Like [`rename`](Self::rename), and atomically puts a *whiteout* in the place of the old
+    /// name: a character device 0:0 without permissions, with which overlay file systems record a
+    /// removed name. `owner` is the whiteout's owner.
     ///
     /// # Errors
     /// As [`rename`](Self::rename); [`Error::Invalid`] for an exchange, [`Error::NoInodes`].
@@ -113,7 +120,8 @@ impl InodeRef {
             return Err(Error::invalid("a rename to another volume"));
         }
         let mut written = Written::default();
-        // Retries if a name changed before the locks were acquired, or if data had to be written back first.
+        // Retries if a name changed before the locks were acquired, or if data had to be written
+        // back first.
         loop {
             if self.ino() == new_dir.ino() {
                 match self.rename_within(name, new_dir, new_name, mode, whiteout, &written)? {
@@ -227,8 +235,8 @@ impl Rename<'_> {
         }
     }
 
-    /// Returns the files that must be written back before the rename, so that a crash leaves a name with the old or the
-    /// new contents: the dirty files that replace another one.
+    /// Returns the files that must be written back before the rename, so that a crash leaves a name
+    /// with the old or the new contents: the dirty files that replace another one.
     fn dirty(&self, written: &Written) -> DirtyFiles {
         let Some(new) = &self.new else { return DirtyFiles::new() };
         let is_dirty = |node: &&InodeRef| node.may_have_dirty_pages() && !written.contains(node);
@@ -271,8 +279,8 @@ impl Rename<'_> {
         Ok(old == Some(self.old.ino()) && new == self.new.as_ref().map(InodeRef::ino))
     }
 
-    /// Returns true if a directory would become its own ancestor. No other thread changes ancestors while the caller holds
-    /// the lock of [`Engine::rename`](crate::engine::Engine).
+    /// Returns true if a directory would become its own ancestor. No other thread changes ancestors
+    /// while the caller holds the lock of [`Engine::rename`](crate::engine::Engine).
     fn makes_cycle(&self, _: &MutexGuard<'_, ()>) -> Result<bool> {
         if let Some(new) = self.exchanged()
             && is_below(self.old_dir, new)?
@@ -301,7 +309,8 @@ impl Rename<'_> {
         self.old.inode.check_fixed()
     }
 
-    /// Reads the `..` of the directories that get another parent, because a failed read after the first change would stop the volume.
+    /// Reads the `..` of the directories that get another parent, because a failed read after the
+    /// first change would stop the volume.
     fn read_parents(&self) -> Result<()> {
         let moved = [Some(&self.old), self.exchanged()].into_iter().flatten();
         let mut moved = moved.filter(|node| self.changes_parent() && node.inode.is_dir());
@@ -366,7 +375,8 @@ impl Rename<'_> {
                 if !victim.inode.is_dir() {
                     return drop_link(engine, handle, &victim.inode);
                 }
-                // The new parent loses the `..` of the replaced directory and gets the `..` of the moved one.
+                // The new parent loses the `..` of the replaced directory and gets the `..` of the
+                // moved one.
                 self.old_dir.as_dir()?.drop_subdir();
                 drop_all_links(engine, handle, &victim.inode)
             })
@@ -385,8 +395,8 @@ impl Rename<'_> {
         prepared.map(|prepared| self.old_dir.new_nameless(handle, prepared)).transpose()
     }
 
-    /// Removes the old name, or replaces it with the whiteout, after the new one was added. Points a moved directory's `..` at its new
-    /// parent.
+    /// Removes the old name, or replaces it with the whiteout, after the new one was added. Points
+    /// a moved directory's `..` at its new parent.
     fn remove_old(&self, handle: &Handle<'_>, whiteout: Option<&Inode>) -> Result<()> {
         let old_dir = self.old_dir.as_dir()?;
         match whiteout {

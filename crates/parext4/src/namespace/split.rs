@@ -28,7 +28,8 @@ impl Named {
 pub(super) struct Halves {
     pub low: Vec<Named>,
     pub high: Vec<Named>,
-    /// The hash at which the second leaf starts, with bit 0 set if names of that hash are also in the first leaf.
+    /// The hash at which the second leaf starts, with bit 0 set if names of that hash are also in
+    /// the first leaf.
     pub hash: u32,
 }
 
@@ -52,8 +53,9 @@ pub(super) fn total_size(list: &[Named]) -> usize {
 
 /// Halves a list of at least two entries by bytes, at a median hash (`do_split`).
 ///
-/// Each half has at most half of the bytes plus half of one entry. So if one entry more than a block holds is halved, both halves fit a
-/// block, because the longest entry is about a quarter of a block.
+/// Each half has at most half of the bytes plus half of one entry. So if one entry more than a
+/// block holds is halved, both halves fit a block, because the longest entry is about a quarter of
+/// a block.
 pub(super) fn halve(mut list: Vec<Named>) -> Halves {
     debug_assert!(list.len() >= 2, "one entry cannot be split");
     list.sort_by_key(|entry| entry.hash);

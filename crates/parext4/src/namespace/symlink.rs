@@ -1,5 +1,5 @@
-//! Targets of symbolic links: up to 59 bytes in the inode, longer ones in a block. Other programs also store longer ones in the
-//! inode, as the contents of small files.
+//! Targets of symbolic links: up to 59 bytes in the inode, longer ones in a block. Other programs
+//! also store longer ones in the inode, as the contents of small files.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -61,7 +61,8 @@ pub(super) fn write_target(
 }
 
 impl InodeRef {
-    /// Returns the target of a symbolic link. Of an encrypted one, the form in which the kernel shows it without the key.
+    /// Returns the target of a symbolic link. Of an encrypted one, the form in which the kernel
+    /// shows it without the key.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -71,7 +72,8 @@ impl InodeRef {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Invalid`] if this is not a symbolic link; corruption. Blocks on a read if the target is in a block that is not in memory.
+    /// [`Error::Invalid`] if this is not a symbolic link; corruption. Blocks on a read if the
+    /// target is in a block that is not in memory.
     pub fn read_link(&self) -> Result<PathBuf> {
         Ok(OsString::from_vec(self.link_target()?).into())
     }
@@ -108,7 +110,8 @@ impl InodeRef {
         bytes.get(..len).map(<[u8]>::to_vec).ok_or_else(|| corrupt("i_size is out of range"))
     }
 
-    /// Returns the no-key form of an encrypted target. The target is the length of the encrypted bytes, in 16 bits, and the bytes.
+    /// Returns the no-key form of an encrypted target. The target is the length of the encrypted
+    /// bytes, in 16 bits, and the bytes.
     fn read_encrypted_target(&self) -> Result<Vec<u8>> {
         let core = self.inode.core();
         let (is_fast, inline) = (core.is_fast_symlink(), core.block);

@@ -1,4 +1,5 @@
-//! Operations on one file: what each does and where, and the reason for which it needs the range that it holds.
+//! Operations on one file: what each does and where, and the reason for which it needs the range
+//! that it holds.
 //!
 //! Only data. Admission plans operations, and the statistics count and explain them.
 
@@ -24,8 +25,8 @@ pub enum Operation {
         /// The byte after the last.
         end: u64,
     },
-    /// Writes `offset..end`, and zeros around the data in part of it. Excludes all other writers, also where overwrites share
-    /// the file.
+    /// Writes `offset..end`, and zeros around the data in part of it. Excludes all other writers,
+    /// also where overwrites share the file.
     Widen {
         /// The first byte.
         offset: u64,
@@ -130,8 +131,8 @@ impl Operation {
         }
     }
 
-    /// Returns the same operation on other bytes, if it reads or writes data of a program. Other operations stay where they
-    /// are.
+    /// Returns the same operation on other bytes, if it reads or writes data of a program. Other
+    /// operations stay where they are.
     #[inline]
     pub(crate) fn at(self, offset: u64, end: u64) -> Self {
         match self {
@@ -143,8 +144,9 @@ impl Operation {
         }
     }
 
-    /// Returns true if it bypasses the page cache, so that no page of its range may be filled meanwhile. An allocation
-    /// does not change what pages contain, and contents in the inode have no pages.
+    /// Returns true if it bypasses the page cache, so that no page of its range may be filled
+    /// meanwhile. An allocation does not change what pages contain, and contents in the inode have
+    /// no pages.
     pub(crate) fn bypasses_cache(self) -> bool {
         !matches!(
             self,

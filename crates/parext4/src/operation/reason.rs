@@ -1,4 +1,5 @@
-//! The reasons for which an operation needs the range that it holds, for statistics and explanations.
+//! The reasons for which an operation needs the range that it holds, for statistics and
+//! explanations.
 
 use std::fmt;
 
@@ -13,7 +14,8 @@ pub enum Reason {
     Overwrite,
     /// It writes whole blocks for the first time.
     WholeBlocks,
-    /// It writes part of a block and fills the rest with zeros. No other writer may be in that block (I4).
+    /// It writes part of a block and fills the rest with zeros. No other writer may be in that
+    /// block (I4).
     InitialisesBlock,
     /// It extends the file past a last block whose rest must be zeroed first (H3).
     ZeroesTail,
@@ -23,7 +25,8 @@ pub enum Reason {
     FillsHole,
     /// Its blocks are not one extent in one state. Only for policies that hold the whole file.
     ManyExtents,
-    /// It does not consist of whole blocks. Only for [`Policy::Exclusive`](crate::Policy::Exclusive).
+    /// It does not consist of whole blocks. Only for
+    /// [`Policy::Exclusive`](crate::Policy::Exclusive).
     Unaligned,
     /// It sets the size, which affects all data after that.
     SetsSize,

@@ -39,7 +39,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The pages that must be present: the dirty pages of a file, with their byte, dirty and reserved units.
+/// The pages that must be present: the dirty pages of a file, with their byte, dirty and reserved
+/// units.
 type Dirty = BTreeMap<PageIndex, (u8, u8)>;
 
 /// A file, the pages of it that must be in the cache, and the contents of its device.

@@ -23,13 +23,14 @@ pub(super) struct Arena {
     items: u32,
     /// Number of words of an item.
     words: usize,
-    /// Binary logarithm of the number of items of a chunk. A shift replaces a division, which would double the cost of a
-    /// look-up.
+    /// Binary logarithm of the number of items of a chunk. A shift replaces a division, which would
+    /// double the cost of a look-up.
     chunk_log: u32,
 }
 
 impl Arena {
-    /// Returns an arena of `items` items of `words` words, in chunks of `chunk` items, a power of two. Maps nothing yet.
+    /// Returns an arena of `items` items of `words` words, in chunks of `chunk` items, a power of
+    /// two. Maps nothing yet.
     pub fn new(items: u32, words: usize, chunk: u32) -> Self {
         debug_assert!(chunk.is_power_of_two());
         let chunks = (0..items.div_ceil(chunk)).map(|_| OnceCell::new()).collect();
@@ -55,8 +56,8 @@ impl Arena {
         cell.set(memory).is_ok()
     }
 
-    /// Returns the memory of mapped items to the system until they are used again. The caller makes sure that no thread uses
-    /// them. Their contents may be lost.
+    /// Returns the memory of mapped items to the system until they are used again. The caller makes
+    /// sure that no thread uses them. Their contents may be lost.
     pub fn release(&self, items: Range<u32>) {
         let mut first = items.start;
         while first < items.end {

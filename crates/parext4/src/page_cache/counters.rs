@@ -9,14 +9,15 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::stripes::Stripes;
 
-/// Counters and size of a volume's page cache, as [`Volume::cache_stats`](crate::Volume::cache_stats) returns them.
+/// Counters and size of a volume's page cache, as
+/// [`Volume::cache_stats`](crate::Volume::cache_stats) returns them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PageCacheStats {
     /// Limit of the memory of the cache, in bytes.
     pub budget: u64,
-    /// Memory that pages occupy, in bytes. It grows with the number of pages, and shrinks when the cache was
-    /// [idle](crate::VolumeOptions::cache_idle).
+    /// Memory that pages occupy, in bytes. It grows with the number of pages, and shrinks when the
+    /// cache was [idle](crate::VolumeOptions::cache_idle).
     pub memory: u64,
     /// Size of a page, in bytes: 4 KiB, or one block if blocks are larger.
     pub page_size: u64,

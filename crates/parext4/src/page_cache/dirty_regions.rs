@@ -119,8 +119,8 @@ impl DirtyRegions {
         None
     }
 
-    /// Marks a region as clean unless `has_dirty` finds a page in it that counts as dirty. Does nothing if
-    /// another thread checks the region.
+    /// Marks a region as clean unless `has_dirty` finds a page in it that counts as dirty. Does
+    /// nothing if another thread checks the region.
     pub fn check(&self, region: Region, has_dirty: impl FnOnce(Region) -> bool) {
         let Some(words) = self.0.get() else { return };
         let word = &words[region.word()];

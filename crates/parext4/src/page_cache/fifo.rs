@@ -41,8 +41,8 @@ pub(super) enum EvictOutcome {
 
 /// Access of the queues to the states of pages.
 pub(super) trait EvictPages {
-    /// Evicts a page, if that is possible and it was accessed at most `most` times. Otherwise replaces its number of
-    /// accesses by the result of `if_kept`.
+    /// Evicts a page, if that is possible and it was accessed at most `most` times. Otherwise
+    /// replaces its number of accesses by the result of `if_kept`.
     fn evict(&mut self, id: SlotId, frame: u32, most: u64, if_kept: fn(u64) -> u64) -> EvictOutcome;
 }
 
@@ -118,7 +118,8 @@ impl Queues {
         })
     }
 
-    /// Assigns a free frame to the page in slot `id`, whose ghost would be `ghost`. Returns `None` if no frame is free.
+    /// Assigns a free frame to the page in slot `id`, whose ghost would be `ghost`. Returns `None`
+    /// if no frame is free.
     pub fn allocate(&mut self, id: SlotId, ghost: u64) -> Option<u32> {
         let frame = self.free.pop().or_else(|| self.cold.pop())?;
         let queue = if self.ghosts.remove(ghost) { Queue::Main } else { Queue::Small };
@@ -143,8 +144,8 @@ impl Queues {
         self.free.sort_unstable();
     }
 
-    /// Removes up to `most` free frames from the list. The caller returns their memory to the system, and then calls
-    /// [`add_cold`](Self::add_cold).
+    /// Removes up to `most` free frames from the list. The caller returns their memory to the
+    /// system, and then calls [`add_cold`](Self::add_cold).
     pub fn remove_free(&mut self, most: usize) -> Vec<u32> {
         self.free.split_off(self.free.len().saturating_sub(most))
     }
@@ -175,7 +176,8 @@ impl Queues {
         self.evict_from(first, EXAMINE_LIMIT, pages) || self.evict_from(second, EXAMINE_LIMIT, pages)
     }
 
-    /// Examines up to `most` pages of a queue until one is evicted. Stops early once all pages of the queue are busy.
+    /// Examines up to `most` pages of a queue until one is evicted. Stops early once all pages of
+    /// the queue are busy.
     fn evict_from(&mut self, queue: Queue, most: u32, pages: &mut impl EvictPages) -> bool {
         // Number of pages found busy in a row.
         let mut busy = 0;
@@ -273,7 +275,8 @@ impl GhostQueue {
         Self { table: vec![0; frames.next_power_of_two() as usize], clock: 0, most: frames - frames / 10 }
     }
 
-    /// Returns the index of a ghost's entry, and the part of the hash that the entry keeps, which is never 0.
+    /// Returns the index of a ghost's entry, and the part of the hash that the entry keeps, which
+    /// is never 0.
     #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
     fn hash(&self, ghost: u64) -> (usize, u32) {
         // Fibonacci hashing makes the upper bits of the product depend on all bits of the number.

@@ -77,7 +77,8 @@ impl FilePages {
         self.pin(self.tree.leaf(&self.cache.nodes, index)?, index, false)
     }
 
-    /// Returns the page, or the right to fill it. Blocks while another thread fills it. May evict other pages.
+    /// Returns the page, or the right to fill it. Blocks while another thread fills it. May evict
+    /// other pages.
     ///
     /// # Errors
     /// [`NoFrame`] if all pages are dirty, reserved or in use.
@@ -151,7 +152,8 @@ impl FilePages {
         .is_some()
     }
 
-    /// Returns the pages from the first to the last one of `pages` that is dirty or under write-back, or an empty range if none is.
+    /// Returns the pages from the first to the last one of `pages` that is dirty or under
+    /// write-back, or an empty range if none is.
     pub fn dirty_span(&self, pages: PageRange) -> PageRange {
         let mut span = pages.take(0);
         let (mut visited, mut dirty) = (RegionSet::default(), RegionSet::default());
@@ -201,8 +203,8 @@ impl FilePages {
         self.scan_dirty(pages, |index, slot| is_dirty(index, slot).then_some(())).is_some()
     }
 
-    /// Returns the first runs of dirty pages in `pages`, in ascending order. A run begins and ends with a dirty page and may
-    /// have clean pages in between.
+    /// Returns the first runs of dirty pages in `pages`, in ascending order. A run begins and ends
+    /// with a dirty page and may have clean pages in between.
     pub fn dirty_runs(&self, pages: PageRange, limits: RunLimits) -> DirtyRuns {
         let mut finder = RunFinder::new(limits);
         self.scan_dirty(pages, |index, slot| {
@@ -219,15 +221,17 @@ impl FilePages {
         self.scan(PageRange::starting_at(from), |index, slot| present(slot).then_some(index))
     }
 
-    /// Removes pages, dirty or not. Blocks until they are not filled, pinned or under write-back. Returns the number of
-    /// units that were reserved. The caller makes sure that no thread claims pages in the range meanwhile.
+    /// Removes pages, dirty or not. Blocks until they are not filled, pinned or under write-back.
+    /// Returns the number of units that were reserved. The caller makes sure that no thread claims
+    /// pages in the range meanwhile.
     pub fn discard(&self, pages: PageRange) -> u64 {
         let mut reserved = 0;
         self.discard_each(pages, |_, units| reserved += u64::from(units.count_ones()));
         reserved
     }
 
-    /// Like [`discard`](Self::discard). Calls `reserved` with each page that had units reserved, and these units.
+    /// Like [`discard`](Self::discard). Calls `reserved` with each page that had units reserved,
+    /// and these units.
     pub(crate) fn discard_each(&self, pages: PageRange, mut reserved: impl FnMut(PageIndex, u8)) {
         let mut gone: SmallVec<[_; SLOTS as usize]> = SmallVec::new();
         self.scan(pages, |index, slot| {
@@ -291,7 +295,8 @@ impl FilePages {
         }
     }
 
-    /// Claims an empty slot. Returns `None` if the slot is not empty, or no longer belongs to this file.
+    /// Claims an empty slot. Returns `None` if the slot is not empty, or no longer belongs to this
+    /// file.
     fn start_filling(
         &self,
         slot: Slot<'_>,
@@ -316,7 +321,8 @@ impl FilePages {
         Ok(Some(Fill::new(cache, slot, key, frame)))
     }
 
-    /// Empties a slot, once its page is not in use. Returns the page's last state, or `None` if the slot was empty.
+    /// Empties a slot, once its page is not in use. Returns the page's last state, or `None` if the
+    /// slot was empty.
     fn remove(&self, slot: Slot<'_>) -> Option<PageState> {
         let take = |word: u64| {
             let held = guarded!(Fault::DiscardHeld, PageState(word).is_in_use());
@@ -336,7 +342,8 @@ impl FilePages {
         }
     }
 
-    /// Like [`scan`](Self::scan), for the leaves that may have dirty pages or pages under write-back.
+    /// Like [`scan`](Self::scan), for the leaves that may have dirty pages or pages under
+    /// write-back.
     fn scan_dirty<T>(
         &self,
         pages: PageRange,
@@ -361,7 +368,8 @@ impl FilePages {
         None
     }
 
-    /// Calls `visit` for the slots of all leaves in a range, in ascending order, until it returns a value.
+    /// Calls `visit` for the slots of all leaves in a range, in ascending order, until it returns a
+    /// value.
     fn scan<T>(
         &self,
         pages: PageRange,

@@ -141,15 +141,16 @@ impl PageCache {
         self.frames.items().into()
     }
 
-    /// Returns the number of nodes that [`ensure_spare_nodes`](Self::ensure_spare_nodes) keeps free for threads that bring in
-    /// dirty pages. A page far away from all other pages of its file needs nodes of its own; neighbours share theirs.
+    /// Returns the number of nodes that [`ensure_spare_nodes`](Self::ensure_spare_nodes) keeps free
+    /// for threads that bring in dirty pages. A page far away from all other pages of its file
+    /// needs nodes of its own; neighbours share theirs.
     pub fn spare_nodes(&self) -> u32 {
         let most = self.nodes.capacity();
         (most / 8).max(64).min(most / 2)
     }
 
-    /// Evicts clean pages until [`spare_nodes`](Self::spare_nodes) nodes are free. Returns false if that is not possible,
-    /// because dirty pages and pages in use occupy too many nodes.
+    /// Evicts clean pages until [`spare_nodes`](Self::spare_nodes) nodes are free. Returns false if
+    /// that is not possible, because dirty pages and pages in use occupy too many nodes.
     pub fn ensure_spare_nodes(&self) -> bool {
         let spare = self.spare_nodes();
         let are_free = |count| self.nodes.capacity().saturating_sub(self.nodes.used()) >= count;
@@ -198,9 +199,9 @@ fn frame_cost(page_size: PageSize) -> u64 {
     page_size.bytes() as u64 + FRAME_RECORDS
 }
 
-/// Divides a budget into frames and nodes. A sixteenth is for nodes. A node has about an
-/// eighth of the memory of a frame of 4 KiB. A file whose pages are all far apart needs a node for each, so such files can
-/// use about half of these frames.
+/// Divides a budget into frames and nodes. A sixteenth is for nodes. A node has about an eighth of
+/// the memory of a frame of 4 KiB. A file whose pages are all far apart needs a node for each, so
+/// such files can use about half of these frames.
 fn shares(budget: u64, page_size: PageSize) -> (u32, u32) {
     let nodes = (budget / 16 / NODE_COST).max(MIN_NODES);
     let frames = budget.saturating_sub(nodes * NODE_COST) / frame_cost(page_size);

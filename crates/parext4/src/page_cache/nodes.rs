@@ -82,7 +82,8 @@ impl LeafKey {
         PageIndex(((self.0 & ((1 << BASE) - 1)) << LEVEL) as u32)
     }
 
-    /// Returns a number that identifies the page in slot `id` of this leaf, also after the page was evicted.
+    /// Returns a number that identifies the page in slot `id` of this leaf, also after the page was
+    /// evicted.
     pub fn ghost(self, id: SlotId) -> u64 {
         self.0 << LEVEL | u64::from(id.nth())
     }
@@ -223,7 +224,8 @@ impl Nodes {
         debug_assert!(named.is_ok_and(|before| before & !LISTED == 0), "the node was free");
     }
 
-    /// Counts a thread that is about to use a slot of the leaf. Returns false if the node no longer has this key.
+    /// Counts a thread that is about to use a slot of the leaf. Returns false if the node no longer
+    /// has this key.
     pub fn enter(&self, node: u32, key: LeafKey) -> bool {
         let count = |header: u64| {
             let may = guarded!(Fault::EnterFreedLeaf, LeafKey::of(header) == key, true);
@@ -258,7 +260,8 @@ impl Nodes {
         (header & USED == 0 && header >> KEY != 0).then(|| LeafKey::of(header))
     }
 
-    /// Removes the key of a leaf, so that the node can be freed. Returns false if the leaf is in use or has another key.
+    /// Removes the key of a leaf, so that the node can be freed. Returns false if the leaf is in
+    /// use or has another key.
     pub fn retire(&self, node: u32, key: LeafKey) -> bool {
         let end = |header: u64| {
             let empty = guarded!(Fault::FreeUsedLeaf, header & USED == 0, true);

@@ -38,7 +38,8 @@ impl<'a> Page<'a> {
         bytes::load(self.words, at, buf);
     }
 
-    /// Copies bytes into the page, from byte `at` on. The caller marks them dirty before it drops the page.
+    /// Copies bytes into the page, from byte `at` on. The caller marks them dirty before it drops
+    /// the page.
     pub fn write(&self, at: usize, data: &[u8]) {
         if cfg!(shuttle) {
             // The model checker does not schedule accesses to the contents. This load lets it
@@ -69,7 +70,8 @@ impl<'a> Page<'a> {
         (state.dirty(), state.reserved())
     }
 
-    /// Begins a write-back of the dirty units. Returns `None` if there are none, or if a write-back is under way.
+    /// Begins a write-back of the dirty units. Returns `None` if there are none, or if a write-back
+    /// is under way.
     pub fn begin_write_back(&self) -> Option<WriteBack<'a>> {
         let begin = |word| PageState(word).begin_write_back().map(|state| state.0);
         let before = PageState(self.slot.word.update(Ordering::AcqRel, begin).ok()?);
@@ -95,7 +97,8 @@ impl Drop for Page<'_> {
         if cfg!(shuttle) && std::thread::panicking() {
             return;
         }
-        // Release: a thread that then discards or evicts the page does so after this thread's copies.
+        // Release: a thread that then discards or evicts the page does so after this thread's
+        // copies.
         let before = PageState(self.slot.word.fetch_sub(PIN, Ordering::Release));
         if before.has_waiters() && before.pins() == 1 {
             let now = PageState(self.slot.word.fetch_and(!WAITERS, Ordering::AcqRel));
@@ -130,7 +133,8 @@ impl<'a> Fill<'a> {
         self.key.index() + self.slot.id.nth()
     }
 
-    /// Copies bytes into the page. The caller writes all bytes: the frame may hold data of other files.
+    /// Copies bytes into the page. The caller writes all bytes: the frame may hold data of other
+    /// files.
     ///
     /// # Panics
     /// If the range exceeds the page, here and below.
@@ -143,7 +147,8 @@ impl<'a> Fill<'a> {
         bytes::zero(self.words, at, len);
     }
 
-    /// Makes the page visible to other threads, with these units dirty and reserved, and wakes the threads that wait for it.
+    /// Makes the page visible to other threads, with these units dirty and reserved, and wakes the
+    /// threads that wait for it.
     pub fn finish(self, dirty: u8, reserved: u8) -> Page<'a> {
         let Self { cache, slot, frame, .. } = self;
         std::mem::forget(self);
@@ -219,8 +224,9 @@ impl WriteBack<'_> {
         self.reserved &= !units_with_blocks;
     }
 
-    /// Ends the write-back. If `ok`, its units are clean unless they were changed meanwhile, and units
-    /// that were reserved when it began are no longer reserved. Otherwise its units are dirty again.
+    /// Ends the write-back. If `ok`, its units are clean unless they were changed meanwhile, and
+    /// units that were reserved when it began are no longer reserved. Otherwise its units are dirty
+    /// again.
     pub fn finish(mut self, ok: bool) {
         self.failed = !ok;
     }

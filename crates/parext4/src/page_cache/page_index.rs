@@ -16,7 +16,8 @@ pub struct PageIndex(pub u32);
 impl PageIndex {
     /// The first page of a file.
     pub const ZERO: Self = Self(0);
-    /// The end of a range that contains all pages after its start. No page of a file has this index.
+    /// The end of a range that contains all pages after its start. No page of a file has this
+    /// index.
     pub const END: Self = Self(u32::MAX);
 
     /// Converts a number. If no page of a file has this index, returns [`END`](Self::END).
@@ -68,7 +69,8 @@ impl fmt::Display for PageIndex {
     }
 }
 
-/// A range of pages of one file: `start..end`. It may be empty; empty ranges with different starts are not equal.
+/// A range of pages of one file: `start..end`. It may be empty; empty ranges with different starts
+/// are not equal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PageRange {
     start: PageIndex,

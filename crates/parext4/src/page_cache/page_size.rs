@@ -1,7 +1,8 @@
 //! The size of the pages of a volume, and all conversions between bytes of a file and pages.
 //!
-//! A page is 4 KiB, or one block if blocks are larger. So a page consists of whole blocks: no block is dirty, reserved or
-//! written back in part, and the index of a page has 32 bits, as the number of a file block has.
+//! A page is 4 KiB, or one block if blocks are larger. So a page consists of whole blocks: no block
+//! is dirty, reserved or written back in part, and the index of a page has 32 bits, as the number
+//! of a file block has.
 
 use std::ops::Range;
 
@@ -53,21 +54,24 @@ impl PageSize {
         u32::try_from(bytes >> self.log).unwrap_or(u32::MAX).max(1)
     }
 
-    /// Returns the page that contains byte `at` of a file, or [`PageIndex::END`] if no page can contain it.
+    /// Returns the page that contains byte `at` of a file, or [`PageIndex::END`] if no page can
+    /// contain it.
     #[inline]
     #[must_use]
     pub fn page_at(self, at: u64) -> PageIndex {
         PageIndex::from_u64(at >> self.log)
     }
 
-    /// Returns the page that contains byte `at` of a file, as [`page_at`](Self::page_at) does, and the byte's offset in it.
+    /// Returns the page that contains byte `at` of a file, as [`page_at`](Self::page_at) does, and
+    /// the byte's offset in it.
     #[inline]
     #[must_use]
     pub fn locate(self, at: u64) -> (PageIndex, usize) {
         (self.page_at(at), to_usize(at - self.round_down(at)))
     }
 
-    /// Returns the offset of the first byte of the page that contains byte `at`. Exact for every `at`.
+    /// Returns the offset of the first byte of the page that contains byte `at`. Exact for every
+    /// `at`.
     #[inline]
     #[must_use]
     pub const fn round_down(self, at: u64) -> u64 {
@@ -97,7 +101,8 @@ impl PageSize {
         PageRange::new(PageIndex::from_u64(start), PageIndex::from_u64(end.max(start)))
     }
 
-    /// Returns the offsets in the file of the first byte of `pages` and of the first byte after them.
+    /// Returns the offsets in the file of the first byte of `pages` and of the first byte after
+    /// them.
     #[inline]
     #[must_use]
     pub const fn bytes_of(self, pages: PageRange) -> Range<u64> {

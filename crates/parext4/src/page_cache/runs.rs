@@ -75,7 +75,8 @@ impl RunFinder {
 mod tests {
     use super::*;
 
-    /// Returns the runs of pages that are given by a letter each: `d` dirty, `c` clean, `.` missing.
+    /// Returns the runs of pages that are given by a letter each: `d` dirty, `c` clean, `.`
+    /// missing.
     fn runs(pages: &str, (most, run, gap): (u32, u32, u32)) -> String {
         let mut finder = RunFinder::new(RunLimits { pages: most, run, gap });
         for (index, letter) in (0..).zip(pages.chars()).filter(|&(_, letter)| letter != '.') {

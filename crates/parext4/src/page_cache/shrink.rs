@@ -17,8 +17,8 @@ impl PageCache {
         self.counters.uses()
     }
 
-    /// Evicts all clean pages that are not in use, and returns the memory of free frames to the system. Returns the number
-    /// of these frames. Does not block look-ups.
+    /// Evicts all clean pages that are not in use, and returns the memory of free frames to the
+    /// system. Returns the number of these frames. Does not block look-ups.
     pub fn shrink(&self) -> usize {
         while self.evict(&mut self.eviction.lock(), BATCH, false) > 0 {}
         self.eviction.lock().queues.sort_free();

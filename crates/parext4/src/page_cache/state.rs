@@ -50,7 +50,8 @@ const RESERVED: u32 = 54;
 const PRESENT: u64 = 1 << 58;
 const FILLING: u64 = 1 << 59;
 const WRITE_BACK: u64 = 1 << 60;
-/// Bits of a page that must be written back or whose reservation must be released before the page can be evicted.
+/// Bits of a page that must be written back or whose reservation must be released before the page
+/// can be evicted.
 const UNCLEAN: u64 = 0xff << DIRTY;
 
 /// A page's state, as read from its word.
@@ -114,14 +115,16 @@ impl PageState {
         self.dirty() != 0 || self.is_in_write_back()
     }
 
-    /// Adds a pin, and an access if `counts`. Returns `None` if the page is not present or has too many pins.
+    /// Adds a pin, and an access if `counts`. Returns `None` if the page is not present or has too
+    /// many pins.
     pub fn pinned(self, counts: bool) -> Option<Self> {
         let room = self.is_present() && self.0 & PINS != PINS;
         let access = if counts && self.0 & ACCESSES != ACCESSES { ACCESS } else { 0 };
         room.then(|| Self(self.0 + PIN + access))
     }
 
-    /// Moves the dirty units into a write-back. Returns `None` if no unit is dirty, or if a write-back is under way.
+    /// Moves the dirty units into a write-back. Returns `None` if no unit is dirty, or if a
+    /// write-back is under way.
     pub fn begin_write_back(self) -> Option<Self> {
         let busy = guarded!(Fault::WriteBackTwice, self.is_in_write_back());
         let may = self.is_present() && self.dirty() != 0 && !busy;
@@ -135,13 +138,14 @@ impl PageState {
         self.is_clean().then(|| guarded!(Fault::RewriteNotMarked, Self(self.0 | WRITE_BACK), self))
     }
 
-    /// Returns true if the page equals the contents of the device: it is present and not dirty, reserved or under write-back.
+    /// Returns true if the page equals the contents of the device: it is present and not dirty,
+    /// reserved or under write-back.
     pub fn is_clean(self) -> bool {
         self.is_present() && self.0 & (UNCLEAN | WRITE_BACK) == 0
     }
 
-    /// Ends a write-back. The units `dirty` could not be written and are dirty again; the reservations of `allocated` are
-    /// used up.
+    /// Ends a write-back. The units `dirty` could not be written and are dirty again; the
+    /// reservations of `allocated` are used up.
     pub fn end_write_back(self, dirty: u8, allocated: u8) -> Self {
         Self(self.0 & !(WRITE_BACK | units(0, allocated)) | units(dirty, 0))
     }

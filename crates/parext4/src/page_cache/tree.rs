@@ -17,7 +17,8 @@ use crate::sync::Rank;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, Word, yield_now};
 
-/// Nodes that one index may need: five new roots and five nodes below them, or six nodes in an empty tree.
+/// Nodes that one index may need: five new roots and five nodes below them, or six nodes in an
+/// empty tree.
 const MAX_NEW: usize = 10;
 
 #[derive(Debug)]
@@ -74,7 +75,8 @@ impl PageTree {
         Some(node)
     }
 
-    /// Returns the leaf of page `index`, and adds it if there is none. Returns `None` if too few nodes are free.
+    /// Returns the leaf of page `index`, and adds it if there is none. Returns `None` if too few
+    /// nodes are free.
     pub fn leaf_or_insert(&self, nodes: &Nodes, index: PageIndex) -> Option<u32> {
         let _shape = self.shape.lock();
         if let Some(leaf) = self.leaf(nodes, index) {
@@ -123,14 +125,15 @@ impl PageTree {
         Some(node)
     }
 
-    /// Returns the first leaf that has a page at or after `from`, and the index of the leaf's first page.
+    /// Returns the first leaf that has a page at or after `from`, and the index of the leaf's first
+    /// page.
     pub fn next_leaf(&self, nodes: &Nodes, from: PageIndex) -> Option<(u32, PageIndex)> {
         let (root, height) = self.root()?;
         search(nodes, (root, height), 0, u64::from(from.get()))
     }
 
-    /// Frees the leaf of page `index` if it is empty, and the nodes above it that become empty. Returns true if any node
-    /// was freed.
+    /// Frees the leaf of page `index` if it is empty, and the nodes above it that become empty.
+    /// Returns true if any node was freed.
     pub fn prune(&self, nodes: &Nodes, index: PageIndex) -> bool {
         let _shape = self.shape.lock();
         let Some((root, height)) = self.root() else { return false };
@@ -199,7 +202,8 @@ fn child(word: Word<'_>) -> Option<u32> {
     (word & CHILD != 0).then_some(word as u32)
 }
 
-/// Returns the first leaf at or after `from` below a node whose first page is `first`, and the leaf's first page.
+/// Returns the first leaf at or after `from` below a node whose first page is `first`, and the
+/// leaf's first page.
 fn search(nodes: &Nodes, (node, height): Subtree, first: u64, from: u64) -> Option<(u32, PageIndex)> {
     if height == 1 {
         let reaches = from < first + u64::from(SLOTS);

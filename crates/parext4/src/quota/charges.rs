@@ -35,7 +35,8 @@ impl LockedCharges<'_> {
         self.dquots.iter().flatten().for_each(|dquot| dquot.charge(handle, amount));
     }
 
-    /// Adds space in bytes to the usage that [`delay`](Charges::delay) has reserved. Registers up to three blocks.
+    /// Adds space in bytes to the usage that [`delay`](Charges::delay) has reserved. Registers up
+    /// to three blocks.
     pub(crate) fn charge_delayed(&self, handle: &Handle<'_>, space: i64) {
         self.dquots.iter().flatten().for_each(|dquot| dquot.charge_reserved(handle, space));
         // Relaxed suffices: a transfer excludes this thread.

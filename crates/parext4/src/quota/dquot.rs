@@ -28,7 +28,8 @@ impl std::iter::Sum for Amount {
     }
 }
 
-/// The entry of one id. The usage in memory is authoritative; it is encoded when a transaction that changed it closes.
+/// The entry of one id. The usage in memory is authoritative; it is encoded when a transaction that
+/// changed it closes.
 #[derive(Debug)]
 pub(crate) struct Dquot {
     kind: QuotaKind,
@@ -67,7 +68,8 @@ fn is_exceeded(used: i64, soft: u64) -> bool {
     soft != 0 && unsigned(used) > soft
 }
 
-/// Adds to a usage. The sum stays between 0 and `i64::MAX`, even if the quota file had wrong numbers.
+/// Adds to a usage. The sum stays between 0 and `i64::MAX`, even if the quota file had wrong
+/// numbers.
 fn add_usage(used: &AtomicI64, more: i64) {
     let add = |used: i64| Some(used.saturating_add(more).max(0));
     // Relaxed suffices: `encode` reads these sums, and the commit orders it after the handle.

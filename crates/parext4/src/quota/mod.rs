@@ -22,8 +22,8 @@ use crate::error::Result;
 use crate::meta::MetaCache;
 use crate::sync::Arc;
 
-/// Number of blocks that the charges of one handle may register: an entry of each kind for each of three inodes. A change of owner
-/// charges one inode to two ids of each kind.
+/// Number of blocks that the charges of one handle may register: an entry of each kind for each of
+/// three inodes. A change of owner charges one inode to two ids of each kind.
 pub(crate) const QUOTA_CREDITS: u32 = 9;
 
 /// A user, a group and a project.

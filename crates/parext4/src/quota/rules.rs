@@ -27,7 +27,8 @@ impl Rules {
         self.inode_grace.store(header.inode_grace, Ordering::Relaxed);
     }
 
-    /// Returns the times for which the soft limits of space and of inodes may be exceeded, in seconds.
+    /// Returns the times for which the soft limits of space and of inodes may be exceeded, in
+    /// seconds.
     pub(super) fn graces(&self) -> (u32, u32) {
         // Relaxed suffices: they are rarely set, and a change may take effect at any later time.
         (self.space_grace.load(Ordering::Relaxed), self.inode_grace.load(Ordering::Relaxed))

@@ -82,7 +82,8 @@ impl QuotaTable {
         self.header.lock()
     }
 
-    /// Sets the times for which soft limits may be exceeded, from a header that the caller is writing.
+    /// Sets the times for which soft limits may be exceeded, from a header that the caller is
+    /// writing.
     pub(crate) fn note_graces(&self, header: &QuotaHeader) {
         self.rules.note_graces(header);
     }

@@ -1,4 +1,5 @@
-//! Counters of operations, striped over cache lines: an update is one relaxed addition for each counter, without contention.
+//! Counters of operations, striped over cache lines: an update is one relaxed addition for each
+//! counter, without contention.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,8 +15,8 @@ pub(crate) type VolumeCounters = Stripes<Counters, 16>;
 /// The counters of a file. It has fewer stripes, because there are many files.
 pub(crate) type FileCounters = Stripes<Counters, 4>;
 
-/// One stripe of counters. The atomics are [`std`]'s also under the model checker: no decision depends on a counter, so
-/// models need not schedule threads around it.
+/// One stripe of counters. The atomics are [`std`]'s also under the model checker: no decision
+/// depends on a counter, so models need not schedule threads around it.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// Number of admitted operations, by reason and by mode: shared, exclusive.
@@ -82,7 +83,8 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Counts a write that zeroed and converted blocks beside its data, because the extent could not be split.
+    /// Counts a write that zeroed and converted blocks beside its data, because the extent could
+    /// not be split.
     pub(crate) fn zeroed_out(self) {
         self.add(|counters| &counters.zero_outs, 1);
     }
@@ -116,7 +118,8 @@ impl Counters {
 }
 
 impl<const N: usize> Stripes<Counters, N> {
-    /// Returns `stats` with the counters of all stripes added. Each counter is read at some moment during the call.
+    /// Returns `stats` with the counters of all stripes added. Each counter is read at some moment
+    /// during the call.
     pub(crate) fn sum_into(&self, mut stats: Stats) -> Stats {
         self.iter().for_each(|counters| counters.add_to(&mut stats));
         stats

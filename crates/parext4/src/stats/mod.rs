@@ -21,7 +21,8 @@ use crate::operation::Reason;
 use crate::policy::Policy;
 use units::{About, Time};
 
-/// Counters of operations on file data: of a volume since it was opened, or of a file since it was loaded.
+/// Counters of operations on file data: of a volume since it was opened, or of a file since it was
+/// loaded.
 ///
 /// ```
 /// # let volume = testkit::volume::scratch();
@@ -41,7 +42,8 @@ pub struct Stats {
     pub policy: Policy,
     /// Numbers of admitted operations, by [`Reason`].
     admissions: [Admissions; Reason::ALL.len()],
-    /// Number of exclusive operations that would have waited, in the kernel's ext4, for all I/O in flight on the file.
+    /// Number of exclusive operations that would have waited, in the kernel's ext4, for all I/O in
+    /// flight on the file.
     pub drains: u64,
     /// Number of times that an operation waited for other operations. An operation that waits
     /// again, because the file has changed meanwhile, counts again.
@@ -58,8 +60,8 @@ pub struct Stats {
     pub conversions_merged: u64,
     /// Number of blocks that were converted.
     pub blocks_converted: u64,
-    /// Number of times that blocks beside the data were zeroed and converted with it, because no block was free for the map
-    /// to grow.
+    /// Number of times that blocks beside the data were zeroed and converted with it, because no
+    /// block was free for the map to grow.
     pub zero_outs: u64,
     /// Number of NOWAIT operations that were refused because they would have blocked.
     pub nowait_refusals: u64,

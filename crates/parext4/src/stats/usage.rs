@@ -78,7 +78,8 @@ impl VolumeUsage {
 }
 
 impl FileUsage {
-    /// Returns the active operations of the file, if waits are to be explained and the file was read or written.
+    /// Returns the active operations of the file, if waits are to be explained and the file was
+    /// read or written.
     pub(crate) fn active(&self) -> Option<&ActiveOperations> {
         self.0.get().and_then(|records| records.active.as_ref())
     }

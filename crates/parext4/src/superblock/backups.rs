@@ -1,4 +1,5 @@
-//! Finds the backups of a superblock that is damaged or gone, so that e2fsck can be told where they are.
+//! Finds the backups of a superblock that is damaged or gone, so that e2fsck can be told where they
+//! are.
 
 use std::io::IoSliceMut;
 
@@ -9,8 +10,8 @@ use parext4_format::{BlockSize, GroupNo};
 
 use crate::convert::to_usize;
 
-/// Bytes at the start of a device in which every block may be the first backup. The group of another geometry than the default one
-/// may begin anywhere.
+/// Bytes at the start of a device in which every block may be the first backup. The group of
+/// another geometry than the default one may begin anywhere.
 const SEARCHED: u64 = 64 << 20;
 /// Bytes that are read at a time.
 const PIECE: u64 = 1 << 20;
@@ -27,14 +28,16 @@ const MAGIC_OFFSET: usize = 56;
 pub struct Backups {
     /// Size of a block of the volume, in bytes.
     pub block_size: u32,
-    /// The blocks that hold a valid backup, in ascending order: at least one, and at most the first 8.
+    /// The blocks that hold a valid backup, in ascending order: at least one, and at most the first
+    /// 8.
     pub blocks: Vec<u64>,
 }
 
-/// Finds the valid backups of the superblock on `device`, whatever the superblock itself holds. `None` if there are none.
+/// Finds the valid backups of the superblock on `device`, whatever the superblock itself holds.
+/// `None` if there are none.
 ///
-/// Reads at most the first 64 MiB of the device, and the blocks where mke2fs puts backups by default. Ignores parts that cannot be
-/// read.
+/// Reads at most the first 64 MiB of the device, and the blocks where mke2fs puts backups by
+/// default. Ignores parts that cannot be read.
 ///
 /// ```
 /// use std::io::IoSlice;
@@ -95,7 +98,8 @@ fn first_by_search(device: &dyn Device) -> Option<Superblock> {
     })
 }
 
-/// Reads the blocks where mke2fs puts backups unless it is told otherwise: at the start of group 1 and of powers of 3, 5 and 7.
+/// Reads the blocks where mke2fs puts backups unless it is told otherwise: at the start of group 1
+/// and of powers of 3, 5 and 7.
 fn first_by_geometry(device: &dyn Device) -> Option<Superblock> {
     let sizes = (BlockSize::MIN.bits()..=BlockSize::MAX.bits()).map(|bits| 1_u64 << bits);
     let groups = [1, 3, 5, 7, 9, 25, 27, 49, 81, 125, 243, 343];
@@ -114,7 +118,8 @@ fn at(device: &dyn Device, offset: u64) -> Option<Superblock> {
     parse(&bytes[to_usize(offset - start)..][..Superblock::SIZE], offset)
 }
 
-/// Parses a backup. Its group must begin at `offset` by its own geometry, so that contents of files that hold volumes are no backups.
+/// Parses a backup. Its group must begin at `offset` by its own geometry, so that contents of files
+/// that hold volumes are no backups.
 fn parse(bytes: &[u8], offset: u64) -> Option<Superblock> {
     if bytes.get(MAGIC_OFFSET..MAGIC_OFFSET + 2)? != parext4_format::superblock::MAGIC.to_le_bytes() {
         return None;

@@ -1,7 +1,8 @@
-//! Random delays at the steps that the model checker schedules: accesses to atomics and words, and acquisitions of locks.
+//! Random delays at the steps that the model checker schedules: accesses to atomics and words, and
+//! acquisitions of locks.
 //!
-//! Stress tests turn them on to meet interleavings that need a thread to stop between two certain steps. Only builds with debug
-//! assertions have them.
+//! Stress tests turn them on to meet interleavings that need a thread to stop between two certain
+//! steps. Only builds with debug assertions have them.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -79,8 +79,8 @@ pub(crate) enum Rank {
 impl Rank {
     /// Returns true if a thread may hold several locks of this class.
     fn may_repeat(self) -> bool {
-        // Directories are ordered by inode number (namespace::lock). Ranges of two files are held together only if one of
-        // them is an unlinked inode that no other thread can reach.
+        // Directories are ordered by inode number (namespace::lock). Ranges of two files are held
+        // together only if one of them is an unlinked inode that no other thread can reach.
         matches!(self, Self::Directory | Self::Range)
     }
 }
@@ -110,7 +110,8 @@ pub(crate) fn hold(rank: Rank) -> Held {
     }
 }
 
-/// Records that this thread holds a lock of `rank`, which it acquired without waiting. Does not check the order.
+/// Records that this thread holds a lock of `rank`, which it acquired without waiting. Does not
+/// check the order.
 pub(crate) fn hold_tried(rank: Rank) -> Held {
     #[cfg(debug_assertions)]
     checker::note(rank);

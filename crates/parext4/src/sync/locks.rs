@@ -1,4 +1,5 @@
-//! Mutexes, readers-writer locks and condition variables. Each lock has a rank, which debug builds check (I10).
+//! Mutexes, readers-writer locks and condition variables. Each lock has a rank, which debug builds
+//! check (I10).
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -89,7 +90,8 @@ impl<T> RwLock<T> {
         WriteGuard { inner: self.inner.write(), _held: held }
     }
 
-    /// Acquires the lock exclusively if it is free. Does not block, so the caller may hold locks of any rank.
+    /// Acquires the lock exclusively if it is free. Does not block, so the caller may hold locks of
+    /// any rank.
     pub(crate) fn try_write(&self) -> Option<WriteGuard<'_, T>> {
         let inner = self.inner.try_write()?;
         Some(WriteGuard { inner, _held: hold_tried(self.rank) })

@@ -78,8 +78,8 @@ pub fn now() -> Option<Duration> {
     with(|time| time.now)
 }
 
-/// Advances the time to the next deadline and wakes the threads that wait for it. Blocks while no thread waits for a
-/// deadline. Returns false once the simulation has ended.
+/// Advances the time to the next deadline and wakes the threads that wait for it. Blocks while no
+/// thread waits for a deadline. Returns false once the simulation has ended.
 pub fn advance() -> bool {
     let due = with(|time| {
         if time.has_ended {
@@ -109,7 +109,8 @@ pub fn sleep(time: Duration) {
     }
 }
 
-/// Blocks the thread until another thread unparks it, but at most for `time`. Also returns if the thread was unparked before.
+/// Blocks the thread until another thread unparks it, but at most for `time`. Also returns if the
+/// thread was unparked before.
 pub fn park_timeout(time: Duration) {
     let timer = Timer::of_thread(time);
     if !timer.is_over() {

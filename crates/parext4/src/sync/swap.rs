@@ -8,7 +8,8 @@ use crate::fault::{Fault, when_planted};
 /// The value that was loaded from a [`Swap`].
 pub(crate) type Guard<T> = arc_swap::Guard<Arc<T>>;
 
-/// A shared value that readers load without a lock and writers replace. A load orders as `Acquire`, a store as `Release`.
+/// A shared value that readers load without a lock and writers replace. A load orders as `Acquire`,
+/// a store as `Release`.
 #[derive(Debug)]
 pub(crate) struct Swap<T>(arc_swap::ArcSwap<T>);
 
@@ -47,8 +48,8 @@ impl<T> SwapOption<T> {
         self.0.store(value);
     }
 
-    /// Replaces the value by the result of `next`. Retries if another thread has replaced it meanwhile. An empty swap stays
-    /// empty.
+    /// Replaces the value by the result of `next`. Retries if another thread has replaced it
+    /// meanwhile. An empty swap stays empty.
     pub(crate) fn update(&self, next: impl Fn(&T) -> Option<Arc<T>>) {
         loop {
             let before = self.load();

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use super::model_step;
 
-/// A reference to an atomic word in mapped memory, where it cannot be one of the model checker's atomics. Each access is a step
-/// that the model checker schedules.
+/// A reference to an atomic word in mapped memory, where it cannot be one of the model checker's
+/// atomics. Each access is a step that the model checker schedules.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Word<'a>(&'a std::sync::atomic::AtomicU64);
 
@@ -44,8 +44,9 @@ impl<'a> Word<'a> {
         self.0.compare_exchange(old, new, order, Ordering::Acquire)
     }
 
-    /// Replaces the word by the result of `change`, and returns the old word. If `change` returns `None`, the word stays,
-    /// and is returned as the error. Loads are `Acquire`; `order` is the order of the exchange.
+    /// Replaces the word by the result of `change`, and returns the old word. If `change` returns
+    /// `None`, the word stays, and is returned as the error. Loads are `Acquire`; `order` is the
+    /// order of the exchange.
     pub(crate) fn update(self, order: Ordering, change: impl Fn(u64) -> Option<u64>) -> Result<u64, u64> {
         let mut old = self.load(Ordering::Acquire);
         while let Some(new) = change(old) {

@@ -7,7 +7,8 @@ use crate::error::Result;
 use crate::namespace::{FileTimes, SetAttributes};
 
 impl Volume {
-    /// Sets the permission bits of the inode that a path leads to, `0o7777` at most, as chmod(2). Follows a symbolic link at the end.
+    /// Sets the permission bits of the inode that a path leads to, `0o7777` at most, as chmod(2).
+    /// Follows a symbolic link at the end.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -18,14 +19,16 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`resolve`](Self::resolve) and of [`InodeRef::set_attributes`](crate::InodeRef::set_attributes). Blocks on a read if the inode
+    /// The errors of [`resolve`](Self::resolve) and of
+    /// [`InodeRef::set_attributes`](crate::InodeRef::set_attributes). Blocks on a read if the inode
     /// is not in memory, and while the journal has no space.
     pub fn set_permissions(&self, path: impl AsRef<Path>, permissions: u16) -> Result<()> {
         self.resolve(path)?.set_attributes(&SetAttributes::new().permissions(permissions))
     }
 
-    /// Sets the owner and the group of the inode that a path leads to, as [`std::os::unix::fs::chown`] does. `None` leaves one unchanged.
-    /// Follows a symbolic link at the end. Clears the set-ID bits of a file.
+    /// Sets the owner and the group of the inode that a path leads to, as
+    /// [`std::os::unix::fs::chown`] does. `None` leaves one unchanged. Follows a symbolic link at
+    /// the end. Clears the set-ID bits of a file.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -37,7 +40,8 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`set_permissions`](Self::set_permissions); [`Error::QuotaExceeded`](crate::Error::QuotaExceeded). Blocks as that does.
+    /// The errors of [`set_permissions`](Self::set_permissions);
+    /// [`Error::QuotaExceeded`](crate::Error::QuotaExceeded). Blocks as that does.
     pub fn chown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
         self.resolve(path)?.set_attributes(&SetAttributes::new().uid(uid).gid(gid))
     }

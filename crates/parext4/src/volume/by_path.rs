@@ -12,8 +12,9 @@ use crate::namespace::{Metadata, NewInode, ReadDir, RenameMode, printable};
 use crate::volume::Volume;
 use crate::volume::path_walk::DirAndName;
 
-/// Paths start at the volume's root, with or without a leading slash. The calls resolve `.`, `..` and symbolic links
-/// within a path as Linux does. Each call states how it treats a symbolic link at the end of its path.
+/// Paths start at the volume's root, with or without a leading slash. The calls resolve `.`, `..`
+/// and symbolic links within a path as Linux does. Each call states how it treats a symbolic link
+/// at the end of its path.
 impl Volume {
     /// Returns the root directory.
     ///
@@ -101,7 +102,8 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`InodeRef::mkdir`]; [`Error::NotDirectory`] if a component of the path is not a directory.
+    /// The errors of [`InodeRef::mkdir`]; [`Error::NotDirectory`] if a component of the path is not
+    /// a directory.
     pub fn create_dir_all(&self, path: impl AsRef<Path>, mode: u16) -> Result<InodeRef> {
         let mut path_so_far: Vec<&Path> =
             path.as_ref().ancestors().filter(|path| !path.as_os_str().is_empty()).collect();
@@ -199,7 +201,8 @@ impl Volume {
         place.dir.rmdir(&place.name)
     }
 
-    /// Renames `from` to `to`, and replaces an existing `to`. Renames and replaces symbolic links themselves.
+    /// Renames `from` to `to`, and replaces an existing `to`. Renames and replaces symbolic links
+    /// themselves.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -216,7 +219,8 @@ impl Volume {
         self.rename_with(from, to, RenameMode::Replace)
     }
 
-    /// Renames `from` to `to`. `mode` says what happens if `to` exists, as the flags of renameat2(2).
+    /// Renames `from` to `to`. `mode` says what happens if `to` exists, as the flags of
+    /// renameat2(2).
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -232,8 +236,9 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`rename`](Self::rename); [`Error::Exists`] for [`RenameMode::NoReplace`], [`Error::NotFound`] for
-    /// [`RenameMode::Exchange`] if `to` does not exist. Blocks until other operations on the directories have completed.
+    /// The errors of [`rename`](Self::rename); [`Error::Exists`] for [`RenameMode::NoReplace`],
+    /// [`Error::NotFound`] for [`RenameMode::Exchange`] if `to` does not exist. Blocks until other
+    /// operations on the directories have completed.
     pub fn rename_with(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, mode: RenameMode) -> Result<()> {
         let mut old = self.place_below_root(from.as_ref())?;
         let new = self.place_below_root(to.as_ref())?;
@@ -246,7 +251,8 @@ impl Volume {
         old.dir.rename(&old.name, &new.dir, &new.name, mode)
     }
 
-    /// Returns the entries of a directory, without `.` and `..`. Follows a symbolic link at the end.
+    /// Returns the entries of a directory, without `.` and `..`. Follows a symbolic link at the
+    /// end.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -284,7 +290,8 @@ impl Volume {
         self.resolve_no_follow(path)?.read_link()
     }
 
-    /// Returns the attributes of the inode that a path leads to. Follows a symbolic link at the end.
+    /// Returns the attributes of the inode that a path leads to. Follows a symbolic link at the
+    /// end.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -300,7 +307,8 @@ impl Volume {
         Ok(self.resolve(path)?.metadata())
     }
 
-    /// Returns the attributes of the inode that a path leads to. Does not follow a symbolic link at the end.
+    /// Returns the attributes of the inode that a path leads to. Does not follow a symbolic link at
+    /// the end.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();

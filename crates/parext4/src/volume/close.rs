@@ -27,8 +27,8 @@ impl Volume {
         self.engine.sync()
     }
 
-    /// Commits and checkpoints all earlier changes of metadata, and leaves an empty journal on the device. Does not write back dirty
-    /// pages.
+    /// Commits and checkpoints all earlier changes of metadata, and leaves an empty journal on the
+    /// device. Does not write back dirty pages.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -40,16 +40,19 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the volume has no journal. An error if the volume cannot be changed, or the device fails.
+    /// [`Error::Unsupported`] if the volume has no journal. An error if the volume cannot be
+    /// changed, or the device fails.
     pub fn empty_journal(&self, blocks: EmptiedLog) -> Result<()> {
         self.engine.check_writable()?;
         let _in_flight = self.engine.in_flight().enter()?;
         self.engine.empty_journal(blocks)
     }
 
-    /// Stops the volume as a crash would, for tests of programs and of recovery. Commits all earlier changes of metadata,
-    /// and refuses later changes with [`Error::ShutDown`]. Data that was not written back is lost. The next open replays the journal.
-    /// A volume that is read-only, or that an error has stopped, has nothing to commit. Does nothing if the volume was shut down before.
+    /// Stops the volume as a crash would, for tests of programs and of recovery. Commits all
+    /// earlier changes of metadata, and refuses later changes with [`Error::ShutDown`]. Data that
+    /// was not written back is lost. The next open replays the journal. A volume that is read-only,
+    /// or that an error has stopped, has nothing to commit. Does nothing if the volume was shut
+    /// down before.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -77,8 +80,9 @@ impl Volume {
         committed
     }
 
-    /// Makes everything durable and leaves a clean volume. Further calls on the volume and its files fail. If another thread closes the
-    /// volume, or has closed it, waits until it is done and returns its result.
+    /// Makes everything durable and leaves a clean volume. Further calls on the volume and its
+    /// files fail. If another thread closes the volume, or has closed it, waits until it is done
+    /// and returns its result.
     ///
     /// Dropping the last handle to a volume closes it too, but cannot report an error.
     ///
@@ -90,8 +94,9 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Busy`] while an [`IoQueue`](crate::IoQueue) of the volume exists; the volume then stays open. The errors of
-    /// [`sync`](Self::sync); the next open then replays the journal. [`Error::Stopped`] if an earlier close has failed.
+    /// [`Error::Busy`] while an [`IoQueue`](crate::IoQueue) of the volume exists; the volume then
+    /// stays open. The errors of [`sync`](Self::sync); the next open then replays the journal.
+    /// [`Error::Stopped`] if an earlier close has failed.
     pub fn close(self) -> Result<()> {
         self.engine.close()
     }
@@ -125,9 +130,10 @@ impl Engine {
         // Long enough for a thread to open a queue.
         when_planted!(Fault::QueueWhileClosing, (0..1000).for_each(|_| yield_now()));
         self.in_flight().close();
-        // A thread counts its queue before an operation of the queue checks that the volume is open. So either this load
-        // sees the queue, or the operation sees that the volume is closed. Before the wait, because an operation in flight may
-        // wait for a range of the queue, and the queue's thread for this close.
+        // A thread counts its queue before an operation of the queue checks that the volume is
+        // open. So either this load sees the queue, or the operation sees that the volume is
+        // closed. Before the wait, because an operation in flight may wait for a range of the
+        // queue, and the queue's thread for this close.
         guarded!(Fault::QueueWhileClosing, self.check_no_queue(), Ok(()))
             .inspect_err(|_| self.in_flight().reopen())?;
         self.in_flight().wait();
@@ -147,7 +153,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Stops the commit timer and ends all changes, as the last step of closing. No operation is in flight.
+    /// Stops the commit timer and ends all changes, as the last step of closing. No operation is in
+    /// flight.
     fn shut_down(&self) -> Result<()> {
         if let Some(timer) = self.timer().get() {
             timer.stop();
@@ -165,7 +172,8 @@ impl Engine {
 
     /// Makes all changes durable and the volume clean.
     fn end_changes(&self) -> Result<()> {
-        // An error leaves the blocks mapped past the end of the file, which is harmless. One after a change has stopped the volume.
+        // An error leaves the blocks mapped past the end of the file, which is harmless. One after
+        // a change has stopped the volume.
         if self.health().check().is_ok()
             && let Err(error) = self.free_all_preallocated()
         {
@@ -178,8 +186,8 @@ impl Engine {
         })
     }
 
-    /// Records on the device that the volume was closed. Marks the volume clean only if it was clean when it was opened.
-    /// Otherwise only e2fsck marks it clean.
+    /// Records on the device that the volume was closed. Marks the volume clean only if it was
+    /// clean when it was opened. Otherwise only e2fsck marks it clean.
     fn mark_closed(&self) -> Result<()> {
         let orphan_file_empty = self.orphans().file_is_empty();
         let was_valid = self.superblock().state() & STATE_VALID;

@@ -13,8 +13,9 @@ const CHUNK: usize = 1 << 20;
 impl Volume {
     /// Returns the contents of a file.
     ///
-    /// An image can state any size, up to 16 TiB, for a file that has no data. Read a file of an untrusted image
-    /// with [`open_file`](Self::open_file) and a limit, such as [`Read::take`](std::io::Read::take) of a cursor.
+    /// An image can state any size, up to 16 TiB, for a file that has no data. Read a file of an
+    /// untrusted image with [`open_file`](Self::open_file) and a limit, such as
+    /// [`Read::take`](std::io::Read::take) of a cursor.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -64,8 +65,8 @@ impl Volume {
             .map_err(|_| Error::invalid(format_args!("{} is not UTF-8 text", path.display())))
     }
 
-    /// Creates a file, or truncates the file that exists, and writes `contents`. The data is written back later;
-    /// [`sync`](Self::sync) makes it durable.
+    /// Creates a file, or truncates the file that exists, and writes `contents`. The data is
+    /// written back later; [`sync`](Self::sync) makes it durable.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -99,8 +100,8 @@ impl Volume {
         }
     }
 
-    /// Copies the contents and the permission bits of a file, and returns the number of bytes. Creates the target, or
-    /// replaces its contents. Copies holes as zeros.
+    /// Copies the contents and the permission bits of a file, and returns the number of bytes.
+    /// Creates the target, or replaces its contents. Copies holes as zeros.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -111,8 +112,8 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`open_file`](Self::open_file), [`File::read_at`] and [`File::write_all_at`]; [`Error::Invalid`] if both paths lead to
-    /// one file.
+    /// The errors of [`open_file`](Self::open_file), [`File::read_at`] and [`File::write_all_at`];
+    /// [`Error::Invalid`] if both paths lead to one file.
     pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
         let source = self.open_file(from, &OpenOptions::read_only())?;
         let permissions = source.metadata().permissions;

@@ -14,8 +14,9 @@ use crate::sync::Arc;
 
 /// Reads the blocks of descriptors. Returns them, and the descriptors of all groups.
 ///
-/// A read-only volume does not need the counts of free blocks, nor that checksums match. The kernel does the same
-/// (`ext4_check_descriptors`). For writing, counts that no group can have are taken from the bitmaps of the group instead.
+/// A read-only volume does not need the counts of free blocks, nor that checksums match. The kernel
+/// does the same (`ext4_check_descriptors`). For writing, counts that no group can have are taken
+/// from the bitmaps of the group instead.
 pub(super) fn read_descriptors(
     cache: &MetaCache,
     superblock: &Superblock,
@@ -52,8 +53,9 @@ pub(super) fn read_descriptors(
     Ok((blocks, descs))
 }
 
-/// Sets the counts of bitmaps that were never written, whatever the descriptors say: all blocks are free but the file system's own
-/// ones, and so are all inodes. The kernel counts the blocks so, too (`ext4_free_clusters_after_init`). `layout` has the system zone.
+/// Sets the counts of bitmaps that were never written, whatever the descriptors say: all blocks are
+/// free but the file system's own ones, and so are all inodes. The kernel counts the blocks so, too
+/// (`ext4_free_clusters_after_init`). `layout` has the system zone.
 pub(super) fn count_unwritten(superblock: &Superblock, layout: &Layout, descs: &mut [GroupDesc]) {
     let clusters = layout.in_clusters();
     for (group, desc) in (0..).map(GroupNo).zip(descs) {
@@ -67,7 +69,8 @@ pub(super) fn count_unwritten(superblock: &Superblock, layout: &Layout, descs: &
     }
 }
 
-/// Returns true if `flag` says that a bitmap of the group was never written. Without group checksums the flags have no meaning.
+/// Returns true if `flag` says that a bitmap of the group was never written. Without group
+/// checksums the flags have no meaning.
 fn is_unwritten(superblock: &Superblock, desc: &GroupDesc, flag: GroupFlags) -> bool {
     superblock.has_group_checksums() && desc.flags.contains(flag)
 }
@@ -88,8 +91,8 @@ struct Recount<'a> {
 }
 
 impl Recount<'_> {
-    /// Returns the descriptor with the counts of its bitmaps. Keeps the counts of a bitmap that was never written, which
-    /// [`count_unwritten`] corrects.
+    /// Returns the descriptor with the counts of its bitmaps. Keeps the counts of a bitmap that was
+    /// never written, which [`count_unwritten`] corrects.
     ///
     /// # Errors
     /// The errors of reading and checking the bitmaps.

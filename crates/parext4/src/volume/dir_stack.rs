@@ -1,7 +1,7 @@
 //! The directories on the path to the current one of a walk through a tree.
 //!
-//! The volume decides how deep the tree is. So the stack does not recurse, keeps at most [`MAX_OPEN`] directories open, and
-//! pauses the listings above them.
+//! The volume decides how deep the tree is. So the stack does not recurse, keeps at most
+//! [`MAX_OPEN`] directories open, and pauses the listings above them.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -36,7 +36,8 @@ impl DirStack {
         }
     }
 
-    /// Returns the listing of the current directory, or `None` after the top directory has been left.
+    /// Returns the listing of the current directory, or `None` after the top directory has been
+    /// left.
     ///
     /// # Errors
     /// The errors of [`PausedDir::resume`]. The directory above becomes the current one.
@@ -54,8 +55,8 @@ impl DirStack {
     /// Opens the directory that `entry` names, for [`enter`](Self::enter).
     ///
     /// # Errors
-    /// [`Error::Loop`] if the directory is one of its own ancestors, as in a damaged volume; the errors of
-    /// [`ReadDir::below`].
+    /// [`Error::Loop`] if the directory is one of its own ancestors, as in a damaged volume; the
+    /// errors of [`ReadDir::below`].
     pub(super) fn open(&self, entry: &DirEntry) -> Result<ReadDir> {
         let child = ReadDir::below(entry)?;
         if self.inodes.contains(&child.dir().ino()) {
@@ -72,7 +73,8 @@ impl DirStack {
         self.push(child);
     }
 
-    /// Makes the directory above the current one the new current one, and returns the listing that was left.
+    /// Makes the directory above the current one the new current one, and returns the listing that
+    /// was left.
     pub(super) fn leave(&mut self) -> Option<ReadDir> {
         let left = self.open.pop_back()?;
         self.inodes.remove(&left.dir().ino());

@@ -1,8 +1,9 @@
 //! Changes in a fast commit that come before the inode which they change.
 //!
-//! The kernel logs the names and ranges of an inode before its fields, except for one that was created with a name. A file that was
-//! created without a name (`O_TMPFILE`) has no such record. If the replay ignored what comes before its fields, it would have neither
-//! name nor data, although fsync(2) has returned: the replays of Linux 6.18 and e2fsck 1.47 lose it.
+//! The kernel logs the names and ranges of an inode before its fields, except for one that was
+//! created with a name. A file that was created without a name (`O_TMPFILE`) has no such record. If
+//! the replay ignored what comes before its fields, it would have neither name nor data, although
+//! fsync(2) has returned: the replays of Linux 6.18 and e2fsck 1.47 lose it.
 
 use std::collections::HashMap;
 
@@ -14,7 +15,8 @@ use crate::error::{Error, Result};
 /// Limit of the changes that are kept: of more extents than a file gets in one commit.
 const MAX_CHANGES: usize = 1 << 17;
 
-/// Changes of inodes that are not in use, or that have lost their last name and may be replaced by another of the same number.
+/// Changes of inodes that are not in use, or that have lost their last name and may be replaced by
+/// another of the same number.
 #[derive(Debug, Default)]
 pub(super) struct EarlyChanges {
     of: HashMap<InodeNo, Vec<Change>>,
@@ -27,7 +29,8 @@ impl EarlyChanges {
         self.of.contains_key(&ino)
     }
 
-    /// Keeps a change of an inode's names or ranges, except for the removal of a name that no kept change has added.
+    /// Keeps a change of an inode's names or ranges, except for the removal of a name that no kept
+    /// change has added.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if too many are kept.

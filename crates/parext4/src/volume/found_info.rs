@@ -22,15 +22,17 @@ const MOST_BLOCKS: u32 = 1 << 16;
 pub struct FoundInfo {
     /// The description, with the numbers of free blocks and inodes that the superblock states.
     pub info: Info,
-    /// The block of the backup that was used in place of the superblock. Its numbers of free blocks and inodes may be out of date.
+    /// The block of the backup that was used in place of the superblock. Its numbers of free blocks
+    /// and inodes may be out of date.
     pub backup: Option<u64>,
     /// The structures that opening the volume needs and that cannot be read, and where.
     pub unreadable: Vec<(&'static str, Unreadable)>,
 }
 
-/// Describes the volume on `device` as far as it can be read: by its superblock, or else by the first valid backup that
-/// [`find_backups`](crate::find_backups) finds. Reads the superblock, the group descriptors and the inode of the root directory, by sectors
-/// where a larger read fails. `None` if there is no valid superblock, or the device is too short for the volume.
+/// Describes the volume on `device` as far as it can be read: by its superblock, or else by the
+/// first valid backup that [`find_backups`](crate::find_backups) finds. Reads the superblock, the
+/// group descriptors and the inode of the root directory, by sectors where a larger read fails.
+/// `None` if there is no valid superblock, or the device is too short for the volume.
 ///
 /// ```
 /// use std::io::IoSlice;
@@ -62,7 +64,8 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Reads a structure, with zeros in place of what cannot be read, which is recorded. `None` if the structure is not on the device.
+    /// Reads a structure, with zeros in place of what cannot be read, which is recorded. `None` if
+    /// the structure is not on the device.
     fn look(&mut self, what: &'static str, offset: u64, len: u64) -> Option<Vec<u8>> {
         let end = offset.checked_add(len).filter(|&end| end <= self.device.size())?;
         let mut parts = Vec::new();

@@ -30,7 +30,8 @@ pub struct Info {
     pub journal: bool,
     /// Why the volume is read-only; `None` if it is not.
     pub read_only: Option<String>,
-    /// The machine that had the volume open for writing when this read-only open was made. The journal was then not replayed.
+    /// The machine that had the volume open for writing when this read-only open was made. The
+    /// journal was then not replayed.
     pub live: Option<MmpState>,
     /// Errors that the superblock records, until e2fsck repairs the volume.
     pub errors: Option<RecordedErrors>,
@@ -65,7 +66,8 @@ pub struct Space {
     pub blocks: u64,
     /// Number of blocks that hold neither data nor directories: tables, bitmaps, the journal.
     pub overhead_blocks: u64,
-    /// Number of free blocks. Includes freed blocks that wait for a commit, and excludes blocks claimed for dirty pages.
+    /// Number of free blocks. Includes freed blocks that wait for a commit, and excludes blocks
+    /// claimed for dirty pages.
     pub free_blocks: u64,
     /// Number of blocks that only root may use, see [`Credentials`](crate::Credentials).
     pub reserved_blocks: u64,
@@ -117,7 +119,8 @@ impl Space {
     }
 }
 
-/// Returns the blocks of overhead that the superblock states; 0 if it states none, as of older versions of mke2fs.
+/// Returns the blocks of overhead that the superblock states; 0 if it states none, as of older
+/// versions of mke2fs.
 fn overhead(superblock: &Superblock) -> u64 {
     let cluster_blocks = superblock.blocks_per_group() / superblock.clusters_per_group();
     u64::from(superblock.raw().s_overhead_clusters.get()) * u64::from(cluster_blocks)
@@ -228,7 +231,8 @@ impl Volume {
         self.engine.health().note(ErrorPlace::default(), error.clone());
     }
 
-    /// Returns why the volume refuses changes: an earlier error, or that it is closed. `None` if it has not stopped.
+    /// Returns why the volume refuses changes: an earlier error, or that it is closed. `None` if it
+    /// has not stopped.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();

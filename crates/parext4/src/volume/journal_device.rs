@@ -33,11 +33,12 @@ pub(super) fn missing(superblock: &Superblock) -> Error {
     Error::NoJournalDevice { uuid: Uuid::from_bytes(superblock.journal_uuid()).to_string() }
 }
 
-/// Returns the log on `device` and its superblock, after checking that the volume and the journal name each other.
+/// Returns the log on `device` and its superblock, after checking that the volume and the journal
+/// name each other.
 ///
 /// # Errors
-/// [`Error::Invalid`] if the device is no journal, or that of another volume. [`Error::Unsupported`] if several volumes use it, as for the
-/// kernel. Corruption; failed reads.
+/// [`Error::Invalid`] if the device is no journal, or that of another volume.
+/// [`Error::Unsupported`] if several volumes use it, as for the kernel. Corruption; failed reads.
 pub(super) fn open(device: &Arc<dyn Device>, volume: &Superblock) -> Result<(LogMap, JournalSuperblock)> {
     let found = read(&**device)?;
     let wrong = |what: String| Err(Error::invalid(format_args!("the journal device: {what}")));

@@ -18,8 +18,8 @@ impl Volume {
         self.engine.counts().current().label_bytes().to_vec()
     }
 
-    /// Sets the label, and writes it to its place on the device, where programs such as blkid(8) read it. The backup copies of the
-    /// superblock keep the old label.
+    /// Sets the label, and writes it to its place on the device, where programs such as blkid(8)
+    /// read it. The backup copies of the superblock keep the old label.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -29,7 +29,8 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the label is longer than 16 bytes or contains a NUL. An error if the volume cannot be changed.
+    /// [`Error::Invalid`] if the label is longer than 16 bytes or contains a NUL. An error if the
+    /// volume cannot be changed.
     pub fn set_label(&self, label: &[u8]) -> Result<()> {
         if label.len() > Superblock::MAX_LABEL || label.contains(&0) {
             return Err(Error::invalid(format_args!("the label {:?}", label.escape_ascii().to_string())));

@@ -7,8 +7,8 @@ use super::Volume;
 use crate::error::Result;
 
 impl Volume {
-    /// Records in the superblock the directory on which the volume is mounted; `dumpe2fs` shows it. The first 64 bytes of the
-    /// path are kept. Durable with the next commit.
+    /// Records in the superblock the directory on which the volume is mounted; `dumpe2fs` shows it.
+    /// The first 64 bytes of the path are kept. Durable with the next commit.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -28,7 +28,8 @@ impl Volume {
         })
     }
 
-    /// Returns the directory on which the volume was last mounted, without the padding; empty if none is recorded.
+    /// Returns the directory on which the volume was last mounted, without the padding; empty if
+    /// none is recorded.
     #[must_use]
     pub fn last_mounted(&self) -> Vec<u8> {
         self.engine.counts().current().last_mounted().to_vec()

@@ -82,8 +82,8 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Returns this handle, to act on behalf of a caller with `credentials`. The files and directories that are reached through
-    /// it inherit them.
+    /// Returns this handle, to act on behalf of a caller with `credentials`. The files and
+    /// directories that are reached through it inherit them.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();

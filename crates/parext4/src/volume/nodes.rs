@@ -19,8 +19,8 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotFound`] if the inode was deleted, has lost its last name and its last [`InodeRef`], or is one of the file
-    /// system's own. Corruption, a failed read.
+    /// [`Error::NotFound`] if the inode was deleted, has lost its last name and its last
+    /// [`InodeRef`], or is one of the file system's own. Corruption, a failed read.
     pub fn node(&self, id: InodeId) -> Result<InodeRef> {
         self.engine.in_flight().check_open()?;
         let InodeId { ino, generation } = id;
@@ -28,8 +28,9 @@ impl Volume {
         self.engine.inode_by_number(ino, |core| core.generation == generation)?.ok_or_else(gone)
     }
 
-    /// Returns the inode that has the number `ino` now, of any generation, for callers that compare the generation
-    /// themselves. Does not find an inode without a name, even while a [`InodeRef`] keeps it.
+    /// Returns the inode that has the number `ino` now, of any generation, for callers that compare
+    /// the generation themselves. Does not find an inode without a name, even while a [`InodeRef`]
+    /// keeps it.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();

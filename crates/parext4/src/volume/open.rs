@@ -37,8 +37,8 @@ use crate::sync::Arc;
 use crate::write_count::{CountedDevice, WriteCount};
 
 impl Volume {
-    /// Opens the volume in an image file or on a block device, for reading and writing, with the default options:
-    /// [`VolumeOptions::open`].
+    /// Opens the volume in an image file or on a block device, for reading and writing, with the
+    /// default options: [`VolumeOptions::open`].
     ///
     /// ```
     /// use parext4::device::FileDevice;
@@ -61,8 +61,8 @@ impl Volume {
         VolumeOptions::new().open(path)
     }
 
-    /// Opens the volume on `device`. Replays its journal if the volume was not closed cleanly, and deletes inodes that
-    /// lost their last name while they were open.
+    /// Opens the volume on `device`. Replays its journal if the volume was not closed cleanly, and
+    /// deletes inodes that lost their last name while they were open.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -76,9 +76,10 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Corrupt`] names the structure that fails a check, [`Error::Unsupported`] the feature that parext4 lacks.
-    /// [`Error::ReadOnly`] if the volume can only be opened read-only. [`Error::Invalid`] if the journal needs recovery, and
-    /// the options ask for writing but not for recovery.
+    /// [`Error::Corrupt`] names the structure that fails a check, [`Error::Unsupported`] the
+    /// feature that parext4 lacks. [`Error::ReadOnly`] if the volume can only be opened read-only.
+    /// [`Error::Invalid`] if the journal needs recovery, and the options ask for writing but not
+    /// for recovery.
     pub fn open_device(device: Arc<dyn Device>, options: &VolumeOptions) -> Result<Self> {
         let (found, access) = read_usable_superblock(&*device)?;
         if !options.recover && !options.read_only && found.incompat().contains(Incompat::RECOVER) {
@@ -111,10 +112,12 @@ impl Volume {
         };
         let (device, journal) =
             recover::recover(device, journal, &found, read_only.is_some(), build_scratch)?;
-        // The replay may have replaced the superblock by a block of the log, which passed no check yet.
+        // The replay may have replaced the superblock by a block of the log, which passed no check
+        // yet.
         let (mut superblock, access) = read_usable_superblock(&*device)?;
         recover::check_replayed(&found, &superblock)?;
-        // The replay overwrites an error record that was written to the superblock directly, not through the journal.
+        // The replay overwrites an error record that was written to the superblock directly, not
+        // through the journal.
         superblock.keep_errors_of(&found);
         if journal.as_ref().is_some_and(|journal| journal.superblock.errno() != 0) {
             superblock.set_state(superblock.state() | STATE_ERROR);
@@ -143,7 +146,8 @@ impl Volume {
     }
 }
 
-/// Returns no journal in place of one that cannot be used, for a volume that is only read and whose log is empty.
+/// Returns no journal in place of one that cannot be used, for a volume that is only read and whose
+/// log is empty.
 ///
 /// # Errors
 /// `error`, if the journal is needed.
@@ -158,7 +162,8 @@ fn unneeded(error: Error, read_only: bool, superblock: &Superblock) -> Result<Op
     }
 }
 
-/// What keeps other machines from writing to a volume that is being opened, or the machine that may do so.
+/// What keeps other machines from writing to a volume that is being opened, or the machine that may
+/// do so.
 struct Exclusion {
     device: Arc<dyn Device>,
     found: Superblock,
@@ -167,8 +172,8 @@ struct Exclusion {
     live: Option<MmpState>,
 }
 
-/// Makes this machine the owner of a volume with multi-mount protection, before anything else is read. A read-only open claims
-/// nothing.
+/// Makes this machine the owner of a volume with multi-mount protection, before anything else is
+/// read. A read-only open claims nothing.
 fn exclude_others(
     device: Arc<dyn Device>,
     found: Superblock,
@@ -192,10 +197,12 @@ fn exclude_others(
     Ok(Exclusion { device, found, protection: Some(protection), live: None })
 }
 
-/// Checks that the block of multi-mount protection, which a claim writes, belongs to no structure of a group.
+/// Checks that the block of multi-mount protection, which a claim writes, belongs to no structure
+/// of a group.
 ///
-/// Another machine may be writing the descriptors, and a log may have newer ones. So a descriptor that fails its check is left out here:
-/// all are read and checked again once the volume is claimed and its log replayed.
+/// Another machine may be writing the descriptors, and a log may have newer ones. So a descriptor
+/// that fails its check is left out here: all are read and checked again once the volume is claimed
+/// and its log replayed.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if the block belongs to a structure; a failed read.
@@ -237,7 +244,8 @@ fn read_only_reason(device: &dyn Device, options: &VolumeOptions, access: Access
     }
 }
 
-/// Builds an engine over a volume in memory, to compute what fast commits change. It does not write to the journal.
+/// Builds an engine over a volume in memory, to compute what fast commits change. It does not write
+/// to the journal.
 pub(super) fn build_scratch(
     device: Arc<dyn Device>,
     superblock: Superblock,
@@ -268,7 +276,8 @@ struct Parts {
     protection: Option<Protection>,
     live: Option<MmpState>,
     written: Arc<WriteCount>,
-    /// True if a damaged quota file forbids changes. Changes in memory that are only read may leave quota files as they are.
+    /// True if a damaged quota file forbids changes. Changes in memory that are only read may leave
+    /// quota files as they are.
     needs_quotas: bool,
 }
 
@@ -341,7 +350,8 @@ fn build(parts: Parts, options: &VolumeOptions) -> Result<Arc<Engine>> {
         dirty: options.dirty_limit_bytes,
         interval: options.write_back_interval,
     };
-    // The start differs from open to open, so that an inode that reuses a number gets another generation.
+    // The start differs from open to open, so that an inode that reuses a number gets another
+    // generation.
     let generation = options.clock.now().nanoseconds ^ superblock.raw().s_mtime.get();
     let parts = EngineParts {
         dirty: DirtyFiles::new(&limits, &pages, &device),
@@ -383,8 +393,9 @@ fn build(parts: Parts, options: &VolumeOptions) -> Result<Arc<Engine>> {
     Ok(Arc::new(engine))
 }
 
-/// Reads the superblock's block into the cache, and sets its counters to the sums over the groups. The counters on the
-/// device are stale after a crash: the kernel does not journal them, and sums up at mount (`ext4_count_free_clusters`).
+/// Reads the superblock's block into the cache, and sets its counters to the sums over the groups.
+/// The counters on the device are stale after a crash: the kernel does not journal them, and sums
+/// up at mount (`ext4_count_free_clusters`).
 fn open_counts(
     cache: &MetaCache,
     superblock: &Superblock,
@@ -437,7 +448,8 @@ impl Engine {
         })
     }
 
-    /// Writes a change of the superblock to the device and flushes it, outside any transaction. Only for opening and closing.
+    /// Writes a change of the superblock to the device and flushes it, outside any transaction.
+    /// Only for opening and closing.
     pub(super) fn write_superblock(&self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
         let (before, written) = (self.superblock().kbytes_written(), self.written().bytes());
         let block = self.counts().change_directly(|superblock| {

@@ -11,7 +11,8 @@ use crate::namespace::NewInode;
 /// Limit of symbolic links that lead from a path to a file that is created.
 const MAX_FOLLOWED: u32 = 40;
 
-/// The calls follow symbolic links, also a link at the end of the path unless [`create_new`](OpenOptions::create_new) is set.
+/// The calls follow symbolic links, also a link at the end of the path unless
+/// [`create_new`](OpenOptions::create_new) is set.
 impl Volume {
     /// Opens a file for reads and writes of any offset and length, through the page cache.
     ///
@@ -33,9 +34,10 @@ impl Volume {
     ///
     /// # Errors
     /// [`Error::NotFound`] unless the file exists or is created; [`Error::Exists`] for
-    /// [`create_new`](OpenOptions::create_new); [`Error::IsDirectory`], or [`Error::Invalid`] for another kind of inode;
-    /// [`Error::ReadOnly`] if the options write and the volume is read-only; [`Error::Invalid`] if the options contradict each
-    /// other; the errors of [`resolve`](Self::resolve) and of [`InodeRef::create`].
+    /// [`create_new`](OpenOptions::create_new); [`Error::IsDirectory`], or [`Error::Invalid`] for
+    /// another kind of inode; [`Error::ReadOnly`] if the options write and the volume is read-only;
+    /// [`Error::Invalid`] if the options contradict each other; the errors of
+    /// [`resolve`](Self::resolve) and of [`InodeRef::create`].
     pub fn open_file(&self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<File> {
         options.check()?;
         let (node, created) = self.find_or_create(path.as_ref(), options)?;
@@ -59,8 +61,8 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`open_file`](Self::open_file); [`Error::Invalid`] for `append`, `atomicity` and `sync`, which only buffered files
-    /// have.
+    /// The errors of [`open_file`](Self::open_file); [`Error::Invalid`] for `append`, `atomicity`
+    /// and `sync`, which only buffered files have.
     pub fn open_direct(&self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<DirectFile> {
         options.check_direct()?;
         let (node, created) = self.find_or_create(path.as_ref(), options)?;
@@ -71,7 +73,8 @@ impl Volume {
         Ok(file)
     }
 
-    /// Opens a file for writing, as [`std::fs::File::create`] does: creates it, or truncates it to zero bytes if it exists.
+    /// Opens a file for writing, as [`std::fs::File::create`] does: creates it, or truncates it to
+    /// zero bytes if it exists.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -105,8 +108,8 @@ impl Volume {
         Ok((found, false))
     }
 
-    /// Creates a file, at the target of the symbolic links at the end of the path if there are any. Returns the inode, and
-    /// false if another thread has created the file first.
+    /// Creates a file, at the target of the symbolic links at the end of the path if there are any.
+    /// Returns the inode, and false if another thread has created the file first.
     fn create_followed(&self, path: &Path, mode: u16) -> Result<(InodeRef, bool)> {
         let mut path = path.to_owned();
         for _ in 0..MAX_FOLLOWED {

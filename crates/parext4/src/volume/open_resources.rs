@@ -1,11 +1,13 @@
-//! Returns what operations hold at the moment, for tests that assert that failed operations release everything.
+//! Returns what operations hold at the moment, for tests that assert that failed operations release
+//! everything.
 
 use super::Volume;
 use crate::quota::Quotas;
 use crate::sync::atomic::Ordering;
 
-/// Ranges, pages, reservations and handles that operations hold. All are zero on a volume without an operation in progress and without
-/// dirty pages. A dirty page keeps its reservations until it is written back.
+/// Ranges, pages, reservations and handles that operations hold. All are zero on a volume without
+/// an operation in progress and without dirty pages. A dirty page keeps its reservations until it
+/// is written back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpenResources {

@@ -32,55 +32,67 @@ use crate::sync::Arc;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct VolumeOptions {
-    /// Opens the volume without writing to the device, and replays a journal that needs recovery in memory. Off by default.
+    /// Opens the volume without writing to the device, and replays a journal that needs recovery in
+    /// memory. Off by default.
     pub read_only: bool,
     /// Uses the journal, and replays it if it needs recovery. On by default.
     ///
-    /// If false, the open ignores the journal. A volume whose journal needs recovery can then only be opened with
-    /// `read_only`: it lacks the changes that are only in the journal, and may be inconsistent. Any other volume is changed
-    /// like a volume without a journal.
+    /// If false, the open ignores the journal. A volume whose journal needs recovery can then only
+    /// be opened with `read_only`: it lacks the changes that are only in the journal, and may be
+    /// inconsistent. Any other volume is changed like a volume without a journal.
     pub recover: bool,
-    /// The device with the journal, of a volume whose journal is on a device of its own. `None` by default.
+    /// The device with the journal, of a volume whose journal is on a device of its own. `None` by
+    /// default.
     ///
     /// Such a volume can only be opened with it, except to read a volume that was closed cleanly.
     pub journal_device: Option<Arc<dyn Device>>,
-    /// Budget of inodes, directories and other metadata in memory, in bytes. Entries in use may exceed it.
+    /// Budget of inodes, directories and other metadata in memory, in bytes. Entries in use may
+    /// exceed it.
     ///
-    /// The default is a 128th of the memory that the process may use, but at least 16 MiB and at most 1 GiB.
+    /// The default is a 128th of the memory that the process may use, but at least 16 MiB and at
+    /// most 1 GiB.
     pub metadata_cache_bytes: usize,
-    /// Limit of file data in the page cache, in bytes. The cache allocates the memory when it needs it.
+    /// Limit of file data in the page cache, in bytes. The cache allocates the memory when it needs
+    /// it.
     ///
-    /// The default is a quarter of the memory that the process may use, but at least 64 MiB. The process may use the memory of
-    /// the machine, or of its control group if that is less.
+    /// The default is a quarter of the memory that the process may use, but at least 64 MiB. The
+    /// process may use the memory of the machine, or of its control group if that is less.
     pub cache_bytes: u64,
-    /// Time after its last use at which the page cache releases its memory to the system, except for dirty pages. The
-    /// release may take up to twice as long. `None`: the cache keeps its memory. One minute by default.
+    /// Time after its last use at which the page cache releases its memory to the system, except
+    /// for dirty pages. The release may take up to twice as long. `None`: the cache keeps its
+    /// memory. One minute by default.
     pub cache_idle: Option<Duration>,
-    /// Limit of dirty bytes in the page cache. Writers above it must write back first. `None`, the default: 40 % of
-    /// `cache_bytes`.
+    /// Limit of dirty bytes in the page cache. Writers above it must write back first. `None`, the
+    /// default: 40 % of `cache_bytes`.
     pub dirty_limit_bytes: Option<u64>,
-    /// Longest time between a change of metadata and its commit. `None`: only syncs, a full journal and closing commit. Five
-    /// seconds by default.
+    /// Longest time between a change of metadata and its commit. `None`: only syncs, a full journal
+    /// and closing commit. Five seconds by default.
     pub commit_interval: Option<Duration>,
-    /// Longest time between a buffered write and its write-back. `None`: only syncs, the limit of dirty bytes and closing
-    /// write back. Five seconds by default.
+    /// Longest time between a buffered write and its write-back. `None`: only syncs, the limit of
+    /// dirty bytes and closing write back. Five seconds by default.
     pub write_back_interval: Option<Duration>,
-    /// Deletes inodes that have neither names nor users in a thread of the volume. A thread that drops the last [`InodeRef`](crate::InodeRef)
-    /// of a removed file then does not wait for the deletion, and the space of the file is free a moment later. Closing the volume
-    /// executes all deletions; after a crash the next open does. Off by default: the thread that drops the last `InodeRef` deletes.
+    /// Deletes inodes that have neither names nor users in a thread of the volume. A thread that
+    /// drops the last [`InodeRef`](crate::InodeRef) of a removed file then does not wait for the
+    /// deletion, and the space of the file is free a moment later. Closing the volume executes all
+    /// deletions; after a crash the next open does. Off by default: the thread that drops the last
+    /// `InodeRef` deletes.
     ///
     /// For servers, in which one thread drops files for many users.
     pub delete_in_background: bool,
-    /// Records why operations on files wait for each other, for [`Volume::explain`]. Off by default: every operation then
-    /// acquires a lock of its file twice, which slows down threads that share one file.
+    /// Records why operations on files wait for each other, for [`Volume::explain`]. Off by
+    /// default: every operation then acquires a lock of its file twice, which slows down threads
+    /// that share one file.
     pub explain: bool,
-    /// Fills the volume as mke2fs does from a directory: data may use all free blocks, writes in flight reserve no more blocks than they
-    /// use, and directories get no index while fewer than 4096 blocks are free. Off by default: the last 2 % of the volume, at most 4096
-    /// clusters, are then for metadata only, and directories of more than one block get an index, as in the kernel.
+    /// Fills the volume as mke2fs does from a directory: data may use all free blocks, writes in
+    /// flight reserve no more blocks than they use, and directories get no index while fewer than
+    /// 4096 blocks are free. Off by default: the last 2 % of the volume, at most 4096 clusters, are
+    /// then for metadata only, and directories of more than one block get an index, as in the
+    /// kernel.
     pub fill_completely: bool,
     /// The kinds of quotas whose limits are enforced. None by default; usage is always counted.
     pub enforced_quotas: QuotaKinds,
-    /// The clock of all timestamps. The system's by default; a fixed time gives images that are the same each time.
+    /// The clock of all timestamps. The system's by default; a fixed time gives images that are the
+    /// same each time.
     pub clock: Clock,
     /// Options of multi-mount protection, for volumes that have it.
     pub mmp: MmpOptions,
@@ -248,8 +260,9 @@ impl VolumeOptions {
         self
     }
 
-    /// Opens the volume in an image file or on a block device, and locks the path: a reader excludes writers, a writer
-    /// excludes readers and writers. I/O is direct where the device and the volume's block size allow it.
+    /// Opens the volume in an image file or on a block device, and locks the path: a reader
+    /// excludes writers, a writer excludes readers and writers. I/O is direct where the device and
+    /// the volume's block size allow it.
     ///
     /// # Errors
     /// [`Error::Device`] if the device cannot be opened or is in use; the errors of

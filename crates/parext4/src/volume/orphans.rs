@@ -22,9 +22,11 @@ const MAX_FILE_BLOCKS: u32 = 512;
 
 /// Orphans that are in memory at once, about.
 const BATCH: usize = 1024;
-/// Limit of the orphans that stay as they are, and in memory. Orphans that were not read when there are more are left to e2fsck, too.
+/// Limit of the orphans that stay as they are, and in memory. Orphans that were not read when there
+/// are more are left to e2fsck, too.
 const MAX_LEFT: usize = 1024;
-/// Limit of the orphans on the list of a volume whose fast commits are replayed. The replay keeps them in memory.
+/// Limit of the orphans on the list of a volume whose fast commits are replayed. The replay keeps
+/// them in memory.
 const MAX_LISTED: usize = 16 * BATCH;
 
 /// The orphans on the device that were not read yet.
@@ -38,13 +40,14 @@ struct Unread {
 }
 
 impl EngineRef {
-    /// Finishes deletions and truncations that the last user of the volume left incomplete: deletes orphans without a name,
-    /// and truncates orphans with a name to their size. A volume can have as many orphans as inodes, so only some are in memory at
-    /// once.
+    /// Finishes deletions and truncations that the last user of the volume left incomplete: deletes
+    /// orphans without a name, and truncates orphans with a name to their size. A volume can have
+    /// as many orphans as inodes, so only some are in memory at once.
     ///
-    /// A damaged orphan does not keep the volume from being opened, as in the kernel (`ext4_orphan_cleanup`): the error is
-    /// recorded, and the inode is left to e2fsck. So are all orphans of a volume that had errors on record when it was opened: they may share
-    /// blocks with other files.
+    /// A damaged orphan does not keep the volume from being opened, as in the kernel
+    /// (`ext4_orphan_cleanup`): the error is recorded, and the inode is left to e2fsck. So are all
+    /// orphans of a volume that had errors on record when it was opened: they may share blocks with
+    /// other files.
     ///
     /// # Errors
     /// A failed read; any error after which the volume stops.
@@ -58,7 +61,8 @@ impl EngineRef {
             }
             let more_may_follow = inodes.len() == BATCH;
             for inode in inodes {
-                // The deletion of another one may have deleted it, if it is the value of an attribute.
+                // The deletion of another one may have deleted it, if it is the value of an
+                // attribute.
                 if !self.orphans().contains(inode.ino()) {
                     continue;
                 }
@@ -90,9 +94,10 @@ impl EngineRef {
         }
     }
 
-    /// Finishes a truncation that a crash has interrupted. First zeroes the rest of the last block, which the kernel does only after it has
-    /// logged the size: a kernel that extends the file may expect zeros there. The commit that removes the orphan makes the zeros
-    /// durable (H8). Without its key, an encrypted block cannot be zeroed in part.
+    /// Finishes a truncation that a crash has interrupted. First zeroes the rest of the last block,
+    /// which the kernel does only after it has logged the size: a kernel that extends the file may
+    /// expect zeros there. The commit that removes the orphan makes the zeros durable (H8). Without
+    /// its key, an encrypted block cannot be zeroed in part.
     ///
     /// # Errors
     /// As [`finish_truncation`](Engine::finish_truncation), a failed read or write.
@@ -110,7 +115,8 @@ impl EngineRef {
     /// Reads the list of orphans and the orphan file, and processes none of them.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the list has more than [`MAX_LISTED`] inodes; a failed read; any error after which the volume stops.
+    /// [`Error::Unsupported`] if the list has more than [`MAX_LISTED`] inodes; a failed read; any
+    /// error after which the volume stops.
     pub(super) fn load_orphans(&self) -> Result<()> {
         let mut unread = self.unread_orphans();
         while !self.read_orphans(&mut unread, BATCH)?.is_empty() {
@@ -129,7 +135,8 @@ impl Engine {
         Unread { next: self.superblock().last_orphan(), seen: HashSet::new(), in_file: None }
     }
 
-    /// Reads the next orphans, at most `most`: first orphans on the list, and then orphans in the orphan file. Returns none at the end.
+    /// Reads the next orphans, at most `most`: first orphans on the list, and then orphans in the
+    /// orphan file. Returns none at the end.
     fn read_orphans(&self, unread: &mut Unread, most: usize) -> Result<Vec<Arc<Inode>>> {
         if unread.next != 0 {
             let inodes = self.read_list(unread, most)?;
@@ -156,8 +163,8 @@ impl Engine {
         Ok(inodes)
     }
 
-    /// Returns the next inodes on the list, up to the first that cannot be on it. Drops the rest then, because the link to the next
-    /// inode cannot be trusted.
+    /// Returns the next inodes on the list, up to the first that cannot be on it. Drops the rest
+    /// then, because the link to the next inode cannot be trusted.
     fn read_list(&self, unread: &mut Unread, most: usize) -> Result<Vec<Arc<Inode>>> {
         let mut list = Vec::new();
         let mut was_bad = false;
@@ -182,7 +189,8 @@ impl Engine {
         Ok(list)
     }
 
-    /// Returns an orphan's inode; `None` if no inode in use has this number, or the inode is damaged.
+    /// Returns an orphan's inode; `None` if no inode in use has this number, or the inode is
+    /// damaged.
     fn orphan(&self, ino: InodeNo) -> Result<Option<Arc<Inode>>> {
         if !self.is_number_of_file(ino) {
             return Ok(self.bad_orphan(ino, "is no inode of a file"));
@@ -212,8 +220,9 @@ impl Engine {
         None
     }
 
-    /// Reads the orphan file. Returns the inodes in it, except for `seen`. Frees each slot with a number that was met before or that
-    /// no file can have, so the result has at most as many inodes as the volume.
+    /// Reads the orphan file. Returns the inodes in it, except for `seen`. Frees each slot with a
+    /// number that was met before or that no file can have, so the result has at most as many
+    /// inodes as the volume.
     fn read_file(&self, seen: &HashSet<InodeNo>) -> Result<Vec<InodeNo>> {
         if !self.superblock().compat().contains(Compat::ORPHAN_FILE) {
             return Ok(Vec::new());
@@ -255,7 +264,8 @@ impl Engine {
         Ok(inodes)
     }
 
-    /// Returns true if the inode can be an orphan that is in neither the list nor `file`. Notes the error if it cannot.
+    /// Returns true if the inode can be an orphan that is in neither the list nor `file`. Notes the
+    /// error if it cannot.
     fn is_new_in_file(&self, ino: InodeNo, listed: &HashSet<InodeNo>, file: &OrphanFile) -> bool {
         let problem = if !self.is_number_of_file(ino) {
             "is no inode of a file"
@@ -286,7 +296,8 @@ mod tests {
     use crate::sync::Arc;
     use crate::{Device, MemDevice, MkfsOptions, NewInode, Volume, VolumeOptions, mkfs};
 
-    /// A volume whose inodes are all orphans: with all of them in memory, an image of 16 MiB took 300 MiB.
+    /// A volume whose inodes are all orphans: with all of them in memory, an image of 16 MiB took
+    /// 300 MiB.
     #[test]
     fn only_some_of_many_orphans_are_in_memory_at_once() {
         const ORPHANS: usize = 2 * BATCH + 100;
@@ -313,7 +324,8 @@ mod tests {
             let mut unread = volume.engine.unread_orphans();
             for expected in [BATCH, BATCH, ORPHANS - 2 * BATCH, 0] {
                 let inodes = volume.engine.read_orphans(&mut unread, BATCH).unwrap();
-                // The orphan file has room for some, and the list has the others, which end within a batch.
+                // The orphan file has room for some, and the list has the others, which end within
+                // a batch.
                 assert!(inodes.len() <= BATCH, "{features}: {} at once", inodes.len());
                 assert!(
                     features == "orphan_file" || inodes.len() == expected,

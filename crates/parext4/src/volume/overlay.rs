@@ -1,5 +1,5 @@
-//! Devices that have changed blocks, over a device that stays as it is: a volume after a replay, for a volume that must not be
-//! written, and a volume for a computation.
+//! Devices that have changed blocks, over a device that stays as it is: a volume after a replay,
+//! for a volume that must not be written, and a volume for a computation.
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice, IoSliceMut};

@@ -54,8 +54,8 @@ impl Walker {
         self.rest.extend(components.rev().map(<[u8]>::to_vec));
     }
 
-    /// Resolves components until `keep` are left. Follows a symbolic link in the last component only if `follow` is set or
-    /// the path ends in a slash.
+    /// Resolves components until `keep` are left. Follows a symbolic link in the last component
+    /// only if `follow` is set or the path ends in a slash.
     fn walk(&mut self, keep: usize, follow: bool) -> Result<()> {
         while self.rest.len() > keep {
             let Some(name) = self.rest.pop() else { break };

@@ -4,9 +4,11 @@ use super::Volume;
 use crate::file::IoQueue;
 
 impl Volume {
-    /// Returns a queue that keeps up to about `depth` requests in flight on the device. More requests may be submitted.
+    /// Returns a queue that keeps up to about `depth` requests in flight on the device. More
+    /// requests may be submitted.
     ///
-    /// The queue of an image file or a block device uses io_uring, or threads where io_uring is not allowed.
+    /// The queue of an image file or a block device uses io_uring, or threads where io_uring is not
+    /// allowed.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();

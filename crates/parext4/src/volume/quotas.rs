@@ -37,9 +37,11 @@ pub struct Quota {
     pub inodes: u64,
     /// The limits.
     pub limits: QuotaLimits,
-    /// When the soft limit of space becomes a hard one, in seconds since 1970; `None` while it is not exceeded.
+    /// When the soft limit of space becomes a hard one, in seconds since 1970; `None` while it is
+    /// not exceeded.
     pub space_until: Option<u64>,
-    /// When the soft limit of inodes becomes a hard one, in seconds since 1970; `None` while it is not exceeded.
+    /// When the soft limit of inodes becomes a hard one, in seconds since 1970; `None` while it is
+    /// not exceeded.
     pub inodes_until: Option<u64>,
 }
 
@@ -72,8 +74,8 @@ impl From<QuotaEntry> for Quota {
 }
 
 impl Volume {
-    /// Returns the usage and the limits of all users, groups or projects that have an entry, by their numbers. `None` if the volume
-    /// does not count by `kind`.
+    /// Returns the usage and the limits of all users, groups or projects that have an entry, by
+    /// their numbers. `None` if the volume does not count by `kind`.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -94,7 +96,8 @@ impl Volume {
         })
     }
 
-    /// Returns the times for which soft limits may be exceeded. `None` if the volume does not count by `kind`.
+    /// Returns the times for which soft limits may be exceeded. `None` if the volume does not count
+    /// by `kind`.
     ///
     /// # Errors
     /// The errors of [`quotas`](Self::quotas).
@@ -106,11 +109,12 @@ impl Volume {
         })
     }
 
-    /// Sets the limits of a user, a group or a project. They are enforced while the volume is open with
-    /// [`VolumeOptions::enforced_quotas`](crate::VolumeOptions::enforced_quotas).
+    /// Sets the limits of a user, a group or a project. They are enforced while the volume is open
+    /// with [`VolumeOptions::enforced_quotas`](crate::VolumeOptions::enforced_quotas).
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the volume does not count by `kind`. [`Error::NoSpace`]; corruption; the errors of the device.
+    /// [`Error::Unsupported`] if the volume does not count by `kind`. [`Error::NoSpace`];
+    /// corruption; the errors of the device.
     pub fn set_quota_limits(&self, kind: QuotaKind, id: u32, limits: &QuotaLimits) -> Result<()> {
         let table = self.table(kind)?;
         self.engine.add_quota_entry(table, id)?;
@@ -137,14 +141,15 @@ impl Volume {
     /// Sets the times for which soft limits may be exceeded, in whole seconds.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the volume does not count by `kind`. Corruption; the errors of the device.
+    /// [`Error::Unsupported`] if the volume does not count by `kind`. Corruption; the errors of the
+    /// device.
     pub fn set_quota_graces(&self, kind: QuotaKind, graces: QuotaGraces) -> Result<()> {
         let seconds = |time: Duration| saturating_u32(time.as_secs());
         self.engine.set_quota_graces(self.table(kind)?, seconds(graces.space), seconds(graces.inodes))
     }
 
-    /// Returns the quota of the project that the directory `node` passes on, if limits of projects are enforced: the kernel's statfs(2)
-    /// shows its limits as the size of the file system.
+    /// Returns the quota of the project that the directory `node` passes on, if limits of projects
+    /// are enforced: the kernel's statfs(2) shows its limits as the size of the file system.
     ///
     /// # Errors
     /// The errors of [`quotas`](Self::quotas).
@@ -164,7 +169,8 @@ impl Volume {
         table.ok_or_else(|| Error::Unsupported(format!("the volume has no quotas by {}", kind.name())))
     }
 
-    /// Calls `with` for the file of a kind. A volume that is open read-only does not keep its files in memory.
+    /// Calls `with` for the file of a kind. A volume that is open read-only does not keep its files
+    /// in memory.
     fn with_table<R>(
         &self,
         kind: QuotaKind,

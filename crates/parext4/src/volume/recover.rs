@@ -32,7 +32,8 @@ pub(super) struct JournalPlace {
     pub map: LogMap,
     pub superblock: JournalSuperblock,
     pub next_sequence: u32,
-    /// False if the volume is changed without the journal, which only tells which blocks belong to it.
+    /// False if the volume is changed without the journal, which only tells which blocks belong to
+    /// it.
     pub is_written: bool,
 }
 
@@ -63,8 +64,8 @@ impl Replayed {
     pub(super) const NOTHING: Self = Self { transactions: 0, blocks: 0 };
 }
 
-/// Replays or skips the log. Returns the device to continue with: if `in_memory` is set and the log needs replay, an
-/// overlay that returns the replayed blocks and leaves the real device unchanged.
+/// Replays or skips the log. Returns the device to continue with: if `in_memory` is set and the log
+/// needs replay, an overlay that returns the replayed blocks and leaves the real device unchanged.
 pub(super) fn recover(
     device: Arc<dyn Device>,
     journal: Option<JournalPlace>,
@@ -88,8 +89,8 @@ pub(super) fn recover(
 }
 
 impl JournalPlace {
-    /// Finds the journal, if the volume has one: in the volume, or on `external`. A volume that is only read and needs no recovery
-    /// is used without a journal on a device that was not named.
+    /// Finds the journal, if the volume has one: in the volume, or on `external`. A volume that is
+    /// only read and needs no recovery is used without a journal on a device that was not named.
     pub(super) fn find(
         device: &Arc<dyn Device>,
         superblock: &Superblock,
@@ -122,7 +123,8 @@ impl JournalPlace {
         Ok(Some(Self { map, superblock, next_sequence, is_written: true }))
     }
 
-    /// Writes the blocks of the log, and the blocks that its fast commits change, to their home locations.
+    /// Writes the blocks of the log, and the blocks that its fast commits change, to their home
+    /// locations.
     pub(super) fn replay_home(
         mut self,
         device: &Arc<dyn Device>,
@@ -153,8 +155,9 @@ impl JournalPlace {
         Ok((self, Replayed { transactions, blocks }))
     }
 
-    /// Replays the log, and its fast commits, without writing to the device. Returns the device as they leave it, which has at
-    /// most 32 MiB of the log in memory, and the blocks that fast commits change.
+    /// Replays the log, and its fast commits, without writing to the device. Returns the device as
+    /// they leave it, which has at most 32 MiB of the log in memory, and the blocks that fast
+    /// commits change.
     pub(super) fn replay_in_memory(
         mut self,
         device: Arc<dyn Device>,
@@ -176,12 +179,12 @@ impl JournalPlace {
         Ok((self, replayed, done))
     }
 
-    /// Returns the blocks that the fast commits of transaction `tid` change, or `None` if there are no fast commits. `device` has
-    /// the blocks of the log at their home locations.
+    /// Returns the blocks that the fast commits of transaction `tid` change, or `None` if there are
+    /// no fast commits. `device` has the blocks of the log at their home locations.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the volume has a feature that forbids to change it, or the fast commits change more blocks than
-    /// the log has. Corruption.
+    /// [`Error::Unsupported`] if the volume has a feature that forbids to change it, or the fast
+    /// commits change more blocks than the log has. Corruption.
     fn fast_commits(
         &self,
         device: &Arc<dyn Device>,
@@ -209,15 +212,15 @@ impl JournalPlace {
         Ok(Some(scratch.take()))
     }
 
-    /// Sets the journal features that match the volume's. The caller has replayed or skipped the log, because the replay
-    /// reads the log by the features with which it was written.
+    /// Sets the journal features that match the volume's. The caller has replayed or skipped the
+    /// log, because the replay reads the log by the features with which it was written.
     pub(super) fn with_features_of(mut self, superblock: &Superblock) -> Self {
         set_features(&mut self.superblock, superblock);
         self
     }
 
-    /// Discards what the log has after the replayed transactions, or a whole log that is not replayed: the next transaction gets a number
-    /// that does not continue any block of the log.
+    /// Discards what the log has after the replayed transactions, or a whole log that is not
+    /// replayed: the next transaction gets a number that does not continue any block of the log.
     fn discard_log(mut self) -> Result<Self> {
         let newest = journal::newest_sequence(&self.map, &self.superblock)?;
         // Fast commits in their area may belong to the transaction after the newest one of the log.
@@ -225,15 +228,15 @@ impl JournalPlace {
         Ok(self)
     }
 
-    /// Numbers the next transaction so that recovery cannot mistake a stale block of the log for a part of it. jbd2 does
-    /// the same, and also skips a number if the log was empty.
+    /// Numbers the next transaction so that recovery cannot mistake a stale block of the log for a
+    /// part of it. jbd2 does the same, and also skips a number if the log was empty.
     fn restart_after(&mut self, sequence: u32) {
         self.next_sequence = sequence.wrapping_add(1);
     }
 }
 
-/// Checks that the replay did not change the superblock fields that located the journal. The volume may have grown
-/// (online resize).
+/// Checks that the replay did not change the superblock fields that located the journal. The volume
+/// may have grown (online resize).
 pub(super) fn check_replayed(found: &Superblock, now: &Superblock) -> Result<()> {
     let journal = |superblock: &Superblock| {
         (superblock.compat().contains(Compat::HAS_JOURNAL), superblock.journal_inode())
@@ -250,7 +253,8 @@ pub(super) fn check_replayed(found: &Superblock, now: &Superblock) -> Result<()>
     Err(Error::corrupt_field("superblock", changed, "the journal replaces it"))
 }
 
-/// Sets the journal features that match the volume's, as the kernel does when it opens an empty log.
+/// Sets the journal features that match the volume's, as the kernel does when it opens an empty
+/// log.
 fn set_features(jsb: &mut JournalSuperblock, superblock: &Superblock) {
     let mut features = jsb.incompat() | JournalIncompat::REVOKE;
     if superblock.incompat().contains(Incompat::BIT64) {
@@ -260,11 +264,13 @@ fn set_features(jsb: &mut JournalSuperblock, superblock: &Superblock) {
     if superblock.checksum_seed().is_some() {
         features |= JournalIncompat::CSUM_V3;
     }
-    // With the feature, the log ends before the area of fast commits, although this crate writes none.
+    // With the feature, the log ends before the area of fast commits, although this crate writes
+    // none.
     let fast_commit = superblock.compat().contains(Compat::FAST_COMMIT) && jsb.has_room_for_fast_commits();
     features.set(JournalIncompat::FAST_COMMIT, fast_commit);
     jsb.set_incompat(features);
-    // An obsolete checksum of commit blocks. It excludes the later kinds, and this crate does not write it.
+    // An obsolete checksum of commit blocks. It excludes the later kinds, and this crate does not
+    // write it.
     jsb.set_compat(jsb.compat() - JournalCompat::CHECKSUM);
 }
 

@@ -15,8 +15,8 @@ use crate::mmp::Protection;
 use crate::superblock::{read_superblock, read_usable_superblock};
 use crate::sync::Arc;
 
-/// Returns true if an open must replay the journal of the volume on `device`: the volume is in use, or was not closed
-/// cleanly.
+/// Returns true if an open must replay the journal of the volume on `device`: the volume is in use,
+/// or was not closed cleanly.
 ///
 /// ```
 /// use parext4::{MemDevice, MkfsOptions, mkfs, needs_recovery};
@@ -34,8 +34,8 @@ pub fn needs_recovery(device: &dyn Device) -> Result<bool> {
     Ok(superblock.incompat().contains(Incompat::RECOVER))
 }
 
-/// Replays the journal of the volume on `device` if it needs recovery, as `e2fsck -E journal_only` does. Processes no
-/// orphans, and checks nothing else.
+/// Replays the journal of the volume on `device` if it needs recovery, as `e2fsck -E journal_only`
+/// does. Processes no orphans, and checks nothing else.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -59,7 +59,8 @@ pub fn replay_journal(device: Arc<dyn Device>) -> Result<Replayed> {
 }
 
 impl VolumeOptions {
-    /// Replays the journal as [`replay_journal`] does, with these options of multi-mount protection.
+    /// Replays the journal as [`replay_journal`] does, with these options of multi-mount
+    /// protection.
     ///
     /// # Errors
     /// The errors of [`replay_journal`].
@@ -68,7 +69,8 @@ impl VolumeOptions {
         if !superblock.incompat().contains(Incompat::RECOVER) {
             return Ok(Replayed::NOTHING);
         }
-        // The owner's thread flushes the device, too, and must not be the only one to learn that the replay's writes are lost.
+        // The owner's thread flushes the device, too, and must not be the only one to learn that
+        // the replay's writes are lost.
         let with_turn = |device| Arc::new(FlushTurn::new(device)) as Arc<dyn Device>;
         let (device, external) = (with_turn(device), self.journal_device.clone().map(with_turn));
         let Some((protection, device)) = Protection::claim(&device, &superblock, &self.mmp, self.clock)?
@@ -85,8 +87,8 @@ impl VolumeOptions {
     }
 }
 
-/// Returns a read-only view of the volume on `device` as a replay of its journal would leave it. Nothing is written. Without
-/// anything to replay, the view is `device` itself.
+/// Returns a read-only view of the volume on `device` as a replay of its journal would leave it.
+/// Nothing is written. Without anything to replay, the view is `device` itself.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -134,7 +136,8 @@ fn replay(device: &Arc<dyn Device>, external: Option<&Arc<dyn Device>>) -> Resul
     let mut block = AlignedBuf::zeroed(place.map.block_size as usize);
     jsb.encode(&mut block);
     write(&*place.map.device, place.map.place(place.map.superblock)?.0, &block)?;
-    // Empties the log before clearing the flag. In the other order, a crash in between would discard the log as stale.
+    // Empties the log before clearing the flag. In the other order, a crash in between would
+    // discard the log as stale.
     flush(&*place.map.device)?;
 
     let found = superblock;

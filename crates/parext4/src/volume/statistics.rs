@@ -8,7 +8,8 @@ use crate::page_cache::PageCacheStats;
 use crate::stats::{Explanation, Stats};
 
 impl Volume {
-    /// Returns the counters of operations on file data since the volume was opened. They are always kept.
+    /// Returns the counters of operations on file data since the volume was opened. They are always
+    /// kept.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -21,9 +22,9 @@ impl Volume {
         self.engine.usage().stats(self.engine.policy())
     }
 
-    /// Returns why operations waited for each other: one explanation for each pair of reasons, which describes the longest
-    /// of its waits. The pair with the longest total wait is first. Empty unless
-    /// [`VolumeOptions::explain`](crate::VolumeOptions) is set.
+    /// Returns why operations waited for each other: one explanation for each pair of reasons,
+    /// which describes the longest of its waits. The pair with the longest total wait is first.
+    /// Empty unless [`VolumeOptions::explain`](crate::VolumeOptions) is set.
     ///
     /// ```
     /// use std::sync::Arc;

@@ -12,8 +12,8 @@ use crate::inode_ref::InodeId;
 use crate::namespace::{DirEntry, ReadDir};
 
 impl Volume {
-    /// Returns an iterator over all entries below a directory. Follows a symbolic link at the end of `path`, but no
-    /// links below it.
+    /// Returns an iterator over all entries below a directory. Follows a symbolic link at the end
+    /// of `path`, but no links below it.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -40,7 +40,8 @@ impl Volume {
         Ok(Walk { dirs, entered: HashSet::new() })
     }
 
-    /// Removes a directory and all entries below it. Removes a symbolic link itself, and does not change its target.
+    /// Removes a directory and all entries below it. Removes a symbolic link itself, and does not
+    /// change its target.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -52,8 +53,9 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// As [`read_dir`](Self::read_dir), [`remove_file`](Self::remove_file) and [`remove_dir`](Self::remove_dir);
-    /// [`Error::NotDirectory`] if `path` leads to something else. After an error a part of the tree remains.
+    /// As [`read_dir`](Self::read_dir), [`remove_file`](Self::remove_file) and
+    /// [`remove_dir`](Self::remove_dir); [`Error::NotDirectory`] if `path` leads to something else.
+    /// After an error a part of the tree remains.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let root = self.resolve_no_follow(path)?;
@@ -79,17 +81,17 @@ impl Volume {
 
 /// An iterator over all entries below a directory, from [`Volume::walk`].
 ///
-/// The walk is depth first, and yields a directory before its entries. An error ends the listing of one directory, and the
-/// walk continues with the next.
+/// The walk is depth first, and yields a directory before its entries. An error ends the listing of
+/// one directory, and the walk continues with the next.
 ///
-/// The walk enters a directory once: if it finds one again, because another thread has moved it or because it has several names on a
-/// damaged volume, it yields the entry only.
+/// The walk enters a directory once: if it finds one again, because another thread has moved it or
+/// because it has several names on a damaged volume, it yields the entry only.
 ///
-/// Memory: the number of each directory; for each directory on the path to the current one its name and position, and for at most 64 of
-/// them an open inode and one batch of entries.
+/// Memory: the number of each directory; for each directory on the path to the current one its name
+/// and position, and for at most 64 of them an open inode and one batch of entries.
 ///
-/// On a sound volume no directory contains itself. On a damaged one, an entry that leads back to a directory on the path to it
-/// is an [`Error::Loop`], and the walk does not follow it.
+/// On a sound volume no directory contains itself. On a damaged one, an entry that leads back to a
+/// directory on the path to it is an [`Error::Loop`], and the walk does not follow it.
 #[derive(Debug)]
 pub struct Walk {
     dirs: DirStack,
@@ -97,7 +99,8 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// Makes the directory that an entry names the current one, unless the walk has entered it before.
+    /// Makes the directory that an entry names the current one, unless the walk has entered it
+    /// before.
     fn enter(&mut self, entry: &DirEntry) -> Result<()> {
         let below = match self.dirs.open(entry) {
             // Another thread has removed or replaced the directory.

@@ -7,8 +7,9 @@ use crate::convert::saturating_u32;
 use crate::error::{Error, Result};
 
 impl Volume {
-    /// Discards the free blocks within a range of bytes ([`Device::discard`]), in runs of at least `least` bytes, as
-    /// FITRIM does. Returns the number of bytes discarded. An image file releases their space.
+    /// Discards the free blocks within a range of bytes ([`Device::discard`]), in runs of at least
+    /// `least` bytes, as FITRIM does. Returns the number of bytes discarded. An image file releases
+    /// their space.
     ///
     /// Skips freed blocks that wait for a commit; [`sync`](Self::sync) commits them.
     ///
@@ -23,8 +24,9 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// If the volume cannot be written, or the device fails. [`Error::Invalid`] if the range begins past the end of the
-    /// volume or is shorter than a block, or if `least` is more than the size of a block group.
+    /// If the volume cannot be written, or the device fails. [`Error::Invalid`] if the range begins
+    /// past the end of the volume or is shorter than a block, or if `least` is more than the size
+    /// of a block group.
     pub fn trim(&self, bytes: Range<u64>, least: u64) -> Result<u64> {
         let (engine, layout) = (&self.engine, self.engine.layout());
         engine.check_writable()?;

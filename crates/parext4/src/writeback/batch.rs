@@ -1,17 +1,21 @@
 //! Writing the page runs of one batch to the device.
 //!
-//! Responsible for allocating, writing and completing them, with up to 32 requests in flight. Not responsible for choosing
-//! the pages. Invariant: a page becomes clean only after the transaction that converts its blocks.
+//! Responsible for allocating, writing and completing them, with up to 32 requests in flight. Not
+//! responsible for choosing the pages. Invariant: a page becomes clean only after the transaction
+//! that converts its blocks.
 //!
-//! 1. The batch allocates each run of dirty blocks and reserves what its completion needs. It joins two runs with a short gap
-//!    of clean blocks if all their blocks are written and contiguous on the device.
-//! 2. The batch submits all runs and waits for the last one. On a device of objects no request crosses two objects, and runs that
-//!    are contiguous within one object share a request.
+//! 1. The batch allocates each run of dirty blocks and reserves what its completion needs. It joins
+//!    two runs with a short gap of clean blocks if all their blocks are written and contiguous on
+//!    the device.
+//! 2. The batch submits all runs and waits for the last one. On a device of objects no request
+//!    crosses two objects, and runs that are contiguous within one object share a request.
 //! 3. The batch completes each run as a direct write is completed (I3).
-//! 4. The pages become clean (H6). The pages of a failed run become dirty again, and the file records the failure.
+//! 4. The pages become clean (H6). The pages of a failed run become dirty again, and the file
+//!    records the failure.
 //!
-//! A request may cover clean pages. Their write-back begins like that of dirty ones, under a held range, and they count as being
-//! written back until the end. A direct write of such a page waits for that, so no old data overwrites newer data.
+//! A request may cover clean pages. Their write-back begins like that of dirty ones, under a held
+//! range, and they count as being written back until the end. A direct write of such a page waits
+//! for that, so no old data overwrites newer data.
 
 use std::io::IoSlice;
 use std::num::NonZeroU64;
@@ -63,8 +67,8 @@ struct Piece {
 }
 
 impl<'a> FileWriteBack<'a> {
-    /// Writes `page_runs` to the device. Returns the number of dirty ones among them. Pages that were written are clean,
-    /// the others are dirty again.
+    /// Writes `page_runs` to the device. Returns the number of dirty ones among them. Pages that
+    /// were written are clean, the others are dirty again.
     ///
     /// # Errors
     /// The first failure. The file's record has each one.
@@ -131,8 +135,8 @@ impl<'a, 'b> Batch<'a, 'b> {
         Ok(())
     }
 
-    /// Runs `attempt`. If it fails for lack of space, completes the prepared writes, which releases their reservations, and runs
-    /// `again`.
+    /// Runs `attempt`. If it fails for lack of space, completes the prepared writes, which releases
+    /// their reservations, and runs `again`.
     fn with_room<R>(
         &mut self,
         attempt: impl FnOnce() -> Result<R>,
@@ -238,7 +242,8 @@ impl<'a, 'b> Batch<'a, 'b> {
         self.file.node.write_device(offset, &bytes)
     }
 
-    /// Returns the requests for the prepared runs, one for each part that is contiguous on the device and in one object of it.
+    /// Returns the requests for the prepared runs, one for each part that is contiguous on the
+    /// device and in one object of it.
     fn pieces(&self) -> Vec<Piece> {
         let engine = &self.file.node.engine;
         let (unit, page_size) = (engine.layout().block_size, engine.page_size());
@@ -307,7 +312,8 @@ impl<'a, 'b> Batch<'a, 'b> {
         }
     }
 
-    /// Notes a failure for every write, because the queue itself has failed and the results are unknown.
+    /// Notes a failure for every write, because the queue itself has failed and the results are
+    /// unknown.
     fn fail_all(&mut self, error: &std::io::Error) {
         let failed = self.file.node.write_failed(0, std::io::Error::new(error.kind(), error.to_string()));
         for nth in 0..self.writes.len() {
@@ -316,7 +322,8 @@ impl<'a, 'b> Batch<'a, 'b> {
     }
 }
 
-/// Adds a request for `bytes` of the device to `pieces`, or extends the last one, if that ends there and in the same object.
+/// Adds a request for `bytes` of the device to `pieces`, or extends the last one, if that ends
+/// there and in the same object.
 fn add_piece(
     pieces: &mut Vec<Piece>,
     object_size: Option<NonZeroU64>,
@@ -357,8 +364,8 @@ impl<'a> FileWriteBack<'a> {
         Ok(())
     }
 
-    /// Joins segments that are at most [`GAP`] bytes apart, where all blocks from the first to the last are written and
-    /// contiguous on the device.
+    /// Joins segments that are at most [`GAP`] bytes apart, where all blocks from the first to the
+    /// last are written and contiguous on the device.
     fn join(self, segments: Segments) -> Result<Segments> {
         let gap = GAP / self.node.engine.block_size();
         let mut joined = Segments::new();
@@ -381,7 +388,8 @@ impl<'a> FileWriteBack<'a> {
         Ok(matches!(run.state, BlockState::Written(_)) && run.len == blocks.count())
     }
 
-    /// Notes, after a failure, which reserved blocks have been allocated, and adds them to `allocated`. The others stay reserved.
+    /// Notes, after a failure, which reserved blocks have been allocated, and adds them to
+    /// `allocated`. The others stay reserved.
     fn mark_allocated(
         self,
         page_run: &mut PageRun<'_>,

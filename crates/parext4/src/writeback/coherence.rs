@@ -1,8 +1,9 @@
 //! Coherence of direct operations with the page cache (H5, H19, H28).
 //!
-//! Responsible for preparing the pages in the way of a direct operation: a dirty page is written back before the device is
-//! read or changed, and a page is dropped before its blocks change. A direct operation holds the ranges of whole pages, so no
-//! page is created in its way. Not responsible for acquiring the range: [`admission`](crate::admission) does that.
+//! Responsible for preparing the pages in the way of a direct operation: a dirty page is written
+//! back before the device is read or changed, and a page is dropped before its blocks change. A
+//! direct operation holds the ranges of whole pages, so no page is created in its way. Not
+//! responsible for acquiring the range: [`admission`](crate::admission) does that.
 
 use std::ops::Deref;
 
@@ -15,8 +16,8 @@ use crate::operation::Operation;
 use crate::page_cache::PageRange;
 
 impl InodeRef {
-    /// Prepares the pages in the way of an operation that holds its range. A file that was never opened for buffered I/O
-    /// has none. Returns true if blocks may have changed meanwhile.
+    /// Prepares the pages in the way of an operation that holds its range. A file that was never
+    /// opened for buffered I/O has none. Returns true if blocks may have changed meanwhile.
     ///
     /// # Errors
     /// Returns an error if dirty pages cannot be written back. They stay dirty.
@@ -74,9 +75,10 @@ impl InodeRef {
         Ok(())
     }
 
-    /// Writes back and drops the pages that are partly in `range`, or outside it in a cluster that is partly in it (H38). The caller
-    /// [drops](Self::drop_cached) the pages that are wholly in `range` once their blocks are gone, because the operation may still
-    /// fail. `hold` covers all of them exclusively, so no other thread begins to write them back.
+    /// Writes back and drops the pages that are partly in `range`, or outside it in a cluster that
+    /// is partly in it (H38). The caller [drops](Self::drop_cached) the pages that are wholly in
+    /// `range` once their blocks are gone, because the operation may still fail. `hold` covers all
+    /// of them exclusively, so no other thread begins to write them back.
     fn move_edges_out<L: Deref<Target = RangeLock>>(&self, hold: &Hold<L>, range: ByteRange) -> Result<()> {
         let cluster = guarded!(Fault::UnmapBlocksOnly, self.engine.layout().cluster_bytes(), 1);
         let pages = self.held_pages(hold, range.round_out(cluster), Mode::Exclusive);
@@ -98,7 +100,8 @@ impl InodeRef {
         self.engine.discard_pages(&self.inode, hold.pages(&self.engine, &self.inode, pages, Mode::Exclusive));
     }
 
-    /// Returns [`Error::WouldBlock`] if the operation would have to write back pages or wait for them.
+    /// Returns [`Error::WouldBlock`] if the operation would have to write back pages or wait for
+    /// them.
     pub(crate) fn check_coherent(&self, operation: Operation) -> Result<()> {
         let Some(cached) = self.inode.cached() else { return Ok(()) };
         let (Operation::Read { offset, end }
@@ -114,8 +117,8 @@ impl InodeRef {
         Ok(())
     }
 
-    /// Blocks until the page at byte `at` is not being written back. `hold` covers the bytes of that block before `at`
-    /// exclusively, so no thread begins to write the page back again.
+    /// Blocks until the page at byte `at` is not being written back. `hold` covers the bytes of
+    /// that block before `at` exclusively, so no thread begins to write the page back again.
     pub(crate) fn wait_for_write_back_at<L: Deref<Target = RangeLock>>(&self, hold: &Hold<L>, at: u64) {
         hold.assert_covers(self, at - at % self.engine.block_size(), at, Mode::Exclusive);
         if let Some(cached) = self.inode.cached() {

@@ -23,12 +23,14 @@ use crate::sync::{Arc, yield_now};
 
 /// Bytes of one file that a flush thread writes back before it continues with the next file.
 const TURN: u64 = 16 << 20;
-/// With this number of bytes in dirty pages or more, the flush threads help the thread that writes back a file.
+/// With this number of bytes in dirty pages or more, the flush threads help the thread that writes
+/// back a file.
 const HELP_FROM_DIRTY: u64 = 4 << 20;
 
 impl Engine {
-    /// Adds the file to the dirty files, if it is not listed. Must be called after a page became dirty. A thread that writes to
-    /// a page that another thread dirtied calls this as well, because the other thread may not have called it yet.
+    /// Adds the file to the dirty files, if it is not listed. Must be called after a page became
+    /// dirty. A thread that writes to a page that another thread dirtied calls this as well,
+    /// because the other thread may not have called it yet.
     pub(crate) fn note_dirty(self: &Arc<Self>, inode: &Arc<Inode>, cached: &Cached) {
         // Long enough for a check of the list.
         when_planted!(Fault::ListedByChecks, (0..30).for_each(|_| yield_now()));
@@ -43,9 +45,10 @@ impl Engine {
         }
     }
 
-    /// Admits the caller as a writer of `node`. Writes back pages first while the dirty-page limit is exceeded. The caller holds
-    /// no range. It may dirty up to [`PAGES_AT_ONCE`](crate::dirty_files::PAGES_AT_ONCE) pages before it checks
-    /// [the limit](Self::is_dirty_enough) again.
+    /// Admits the caller as a writer of `node`. Writes back pages first while the dirty-page limit
+    /// is exceeded. The caller holds no range. It may dirty up to
+    /// [`PAGES_AT_ONCE`](crate::dirty_files::PAGES_AT_ONCE) pages before it checks [the
+    /// limit](Self::is_dirty_enough) again.
     ///
     /// Blocks while too many writers are admitted, and on the device.
     ///
@@ -74,7 +77,8 @@ impl Engine {
             match self.write_back_some(Duration::ZERO, self.dirty().batch()) {
                 Ok(true) => {}
                 Ok(false) => yield_now(),
-                // The pages that failed may belong to other files. The writer fails only if its own file cannot be written back.
+                // The pages that failed may belong to other files. The writer fails only if its own
+                // file cannot be written back.
                 Err(_) => {
                     drop(cleaner_slot);
                     return node.write_back(PageRange::ALL);
@@ -84,15 +88,16 @@ impl Engine {
         Ok(())
     }
 
-    /// Wakes the flush threads to help the caller write back the file, if the volume has many dirty pages. A device is faster
-    /// with several requests in flight than with one.
+    /// Wakes the flush threads to help the caller write back the file, if the volume has many dirty
+    /// pages. A device is faster with several requests in flight than with one.
     pub(crate) fn write_back_together(&self, inode: &Arc<Inode>) {
         if self.pages().dirty_pages() >= self.page_size().pages_in(HELP_FROM_DIRTY).into() {
             self.dirty().prioritize(inode);
         }
     }
 
-    /// Makes the flush threads write back the file next. Returns false if the volume has no flush threads.
+    /// Makes the flush threads write back the file next. Returns false if the volume has no flush
+    /// threads.
     pub(crate) fn write_back_soon(&self, inode: &Arc<Inode>) -> bool {
         self.dirty().prioritize(inode)
     }
@@ -106,12 +111,14 @@ impl Engine {
         self.dirty().len() == 0
     }
 
-    /// Returns true if half the dirty-page limit is exceeded. The flush threads then do not wait for the interval.
+    /// Returns true if half the dirty-page limit is exceeded. The flush threads then do not wait
+    /// for the interval.
     pub(crate) fn is_half_full(&self) -> bool {
         self.is_dirtier_than(self.dirty().limit / 2)
     }
 
-    /// Returns true if more than `pages` pages are dirty, or if fewer use too many tree nodes of the cache.
+    /// Returns true if more than `pages` pages are dirty, or if fewer use too many tree nodes of
+    /// the cache.
     fn is_dirtier_than(&self, pages: u64) -> bool {
         let dirty = self.pages().dirty_pages();
         // Below this number, pages that are not dirty use the nodes.
@@ -119,12 +126,13 @@ impl Engine {
         dirty > pages || uses_nodes() && !self.pages().ensure_spare_nodes()
     }
 
-    /// Writes back about `most` pages of one file that has been dirty for `age` or longer. Skips pages whose range is held.
-    /// Returns true if it wrote any.
+    /// Writes back about `most` pages of one file that has been dirty for `age` or longer. Skips
+    /// pages whose range is held. Returns true if it wrote any.
     ///
     /// # Errors
-    /// Returns a failure if no file could be written back, because a caller that waits for the limit would wait forever. Each
-    /// failed file also records its failure and reports it to the next sync.
+    /// Returns a failure if no file could be written back, because a caller that waits for the
+    /// limit would wait forever. Each failed file also records its failure and reports it to the
+    /// next sync.
     pub(crate) fn write_back_some(self: &Arc<Self>, age: Duration, most: u32) -> Result<bool> {
         let mut result = Ok(false);
         let files = self.dirty().len();

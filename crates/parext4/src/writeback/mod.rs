@@ -1,8 +1,9 @@
 //! Write-back of dirty pages.
 //!
-//! Responsible for writing dirty pages to the device, and for keeping direct operations and the pages in their way
-//! [coherent](coherence). Not responsible for the list of dirty files: [`dirty_files`](crate::dirty_files) holds it. Invariant:
-//! a page becomes clean only after the map and the size on disk include its data (H6).
+//! Responsible for writing dirty pages to the device, and for keeping direct operations and the
+//! pages in their way [coherent](coherence). Not responsible for the list of dirty files:
+//! [`dirty_files`](crate::dirty_files) holds it. Invariant: a page becomes clean only after the map
+//! and the size on disk include its data (H6).
 //!
 //! 1. A thread acquires the range of a run of pages, copies their contents, and releases the range.
 //! 2. A [batch] allocates their blocks and writes them to the device.
@@ -31,10 +32,11 @@ use crate::page_cache::{DirtyRuns, PageIndex, PageRange, PageSize, RunLimits, Wr
 
 /// Maximum length of a run of pages, in bytes.
 const RUN: u64 = 1 << 20;
-/// Maximum length of the clean pages between two dirty ones that are written with them, in bytes: writing them takes less
-/// time than a second request.
+/// Maximum length of the clean pages between two dirty ones that are written with them, in bytes:
+/// writing them takes less time than a second request.
 const GAP: u64 = 8 << 10;
-/// After this number of bytes in dirty pages in one call, the flush threads help to write back the file.
+/// After this number of bytes in dirty pages in one call, the flush threads help to write back the
+/// file.
 const HELP_FROM: u64 = 1 << 20;
 
 /// Returns the limits of a batch.
@@ -58,8 +60,8 @@ enum AcquireMode<'h> {
 }
 
 impl InodeRef {
-    /// Writes back the pages of `pages` that are dirty now, and blocks until other threads have written back theirs. The caller
-    /// holds no range.
+    /// Writes back the pages of `pages` that are dirty now, and blocks until other threads have
+    /// written back theirs. The caller holds no range.
     ///
     /// # Errors
     /// Returns the first failure. The pages that failed are dirty again.
@@ -72,8 +74,9 @@ impl InodeRef {
         self.write_back_as(AcquireMode::Held(pages)).map_or(Ok(()), |file| file.write(pages.range()))
     }
 
-    /// Writes back about `most` dirty pages whose ranges are free, in batches of the size that the dirty-page limit permits.
-    /// Continues where the previous call ended. Returns the number of pages.
+    /// Writes back about `most` dirty pages whose ranges are free, in batches of the size that the
+    /// dirty-page limit permits. Continues where the previous call ended. Returns the number of
+    /// pages.
     pub(crate) fn write_back_turn(&self, most: u32) -> Result<u32> {
         self.write_back_as(AcquireMode::Try).map_or(Ok(0), |file| file.write_turn(most))
     }
@@ -96,14 +99,16 @@ impl<'a> FileWriteBack<'a> {
     /// As [`InodeRef::write_back`].
     fn write(self, pages: PageRange) -> Result<()> {
         let cached = self.cached;
-        // Pages that become dirty past these are left out. Otherwise this would not end while other threads extend the file.
+        // Pages that become dirty past these are left out. Otherwise this would not end while other
+        // threads extend the file.
         let pages = cached.pages.dirty_span(pages);
         loop {
             let failures = cached.failures.all_redirtied();
             self.write_once(pages)?;
             when_planted!(Fault::SyncUnwaited, return Ok(()));
             cached.pages.wait_write_back(pages);
-            // Pages that another thread failed to write are dirty again, so this thread retries them.
+            // Pages that another thread failed to write are dirty again, so this thread retries
+            // them.
             let none_failed =
                 failures == Some(cached.failures.count()) && self.node.engine.health().check().is_ok();
             let seen = none_failed || !cached.pages.has_dirty(pages);
@@ -146,7 +151,8 @@ impl<'a> FileWriteBack<'a> {
         Ok(written)
     }
 
-    /// Writes back runs of dirty pages, in ascending order. Returns the number of pages, and the page to continue at.
+    /// Writes back runs of dirty pages, in ascending order. Returns the number of pages, and the
+    /// page to continue at.
     fn write_runs(self, runs: &[PageRange]) -> Result<(u32, PageIndex)> {
         let engine = &self.node.engine;
         engine.health().check()?;
@@ -154,12 +160,12 @@ impl<'a> FileWriteBack<'a> {
         let mut contents = Contents::with_room(runs, engine.page_size());
         let (page_runs, next) =
             begin_batch(runs, self.how, |run, now| self.begin_runs_held(run, now, &mut contents));
-        // Runs that have begun are written also after a failure. Otherwise their pages would be dirty again without a record of
-        // it, and a sync that waits for them would succeed.
+        // Runs that have begun are written also after a failure. Otherwise their pages would be
+        // dirty again without a record of it, and a sync that waits for them would succeed.
         let written = self.write_batch(page_runs, contents);
         let result = written.and_then(|count| Ok((count, next?)));
-        // Pages that could not be written are dirty again, so the file must be listed again. `writing` is held until then, so no
-        // thread removes the file from the list meanwhile.
+        // Pages that could not be written are dirty again, so the file must be listed again.
+        // `writing` is held until then, so no thread removes the file from the list meanwhile.
         if result.is_err() {
             engine.note_dirty(&self.node.inode, self.cached);
         }
@@ -167,8 +173,8 @@ impl<'a> FileWriteBack<'a> {
         result
     }
 
-    /// Begins the write-back of the dirty pages of a run, under its range, which is acquired as `hold_how` says. Returns `None`
-    /// if another operation holds the range.
+    /// Begins the write-back of the dirty pages of a run, under its range, which is acquired as
+    /// `hold_how` says. Returns `None` if another operation holds the range.
     fn begin_runs_held(
         self,
         run: PageRange,
@@ -182,7 +188,8 @@ impl<'a> FileWriteBack<'a> {
             AcquireMode::Held(pages) => {
                 return Ok(Some(self.begin_runs(pages.part(run), contents)));
             }
-            // Only dirty pages are in the way of a write-back, so nothing needs to be written back first.
+            // Only dirty pages are in the way of a write-back, so nothing needs to be written back
+            // first.
             AcquireMode::Wait => node.acquire_with(&mut Transfer::new(operation), |_, _, _| Ok(false))?,
             AcquireMode::Try => node.try_acquire(operation)?,
         };
@@ -199,8 +206,8 @@ impl<'a> FileWriteBack<'a> {
         for index in run.range().pages() {
             let mut write_back = begin(cached, index);
             if write_back.is_none() && self.how != AcquireMode::Try {
-                // Another thread may be writing back the page while it became dirty again. All threads visit pages in ascending order,
-                // so no two wait for each other.
+                // Another thread may be writing back the page while it became dirty again. All
+                // threads visit pages in ascending order, so no two wait for each other.
                 cached.pages.wait_write_back(PageRange::of_page(index));
                 write_back = begin(cached, index);
             }
@@ -215,8 +222,9 @@ impl<'a> FileWriteBack<'a> {
         collector.finish()
     }
 
-    /// Releases the space of the units of a page past the end of the file, which a failed write has left, and cleans these units. The
-    /// caller holds the range of the page: once it is free, a writer may dirty the units again, and relies on their space (H29).
+    /// Releases the space of the units of a page past the end of the file, which a failed write has
+    /// left, and cleans these units. The caller holds the range of the page: once it is free, a
+    /// writer may dirty the units again, and relies on their space (H29).
     fn release_past_end(self, index: PageIndex, page: &mut WriteBack<'_>, size: u64) {
         let (node, units) = (self.node, self.node.units());
         let reserved = page.leave_out(units.past_end(index, size));
@@ -234,8 +242,8 @@ impl InodeRef {
         self.inode.cached().is_some_and(Cached::is_listed)
     }
 
-    /// Writes back the pages of the file that are dirty now, so that the map has all their blocks and the next commit makes them durable. The
-    /// caller holds neither a range nor a handle.
+    /// Writes back the pages of the file that are dirty now, so that the map has all their blocks
+    /// and the next commit makes them durable. The caller holds neither a range nor a handle.
     ///
     /// # Errors
     /// Returns an error if the data cannot be written.
@@ -244,9 +252,10 @@ impl InodeRef {
     }
 }
 
-/// Begins the write-back of runs in ascending order with `begin`, which acquires their ranges as its argument says. Stops at the
-/// first failure, and with [`AcquireMode::Wait`] also at a range that another operation holds. Returns the runs that
-/// have begun, and the page to continue at, or the failure.
+/// Begins the write-back of runs in ascending order with `begin`, which acquires their ranges as
+/// its argument says. Stops at the first failure, and with [`AcquireMode::Wait`] also at a range
+/// that another operation holds. Returns the runs that have begun, and the page to continue at, or
+/// the failure.
 fn begin_batch<'h, T>(
     runs: &[PageRange],
     how: AcquireMode<'h>,
@@ -254,7 +263,8 @@ fn begin_batch<'h, T>(
 ) -> (Vec<T>, Result<PageIndex>) {
     let (mut begun, mut next) = (Vec::new(), PageIndex::ZERO);
     for &run in runs {
-        // With pages in write-back, the thread must not block on a range: its holder may wait for these pages.
+        // With pages in write-back, the thread must not block on a range: its holder may wait for
+        // these pages.
         let how_now = if how == AcquireMode::Wait && !begun.is_empty() { AcquireMode::Try } else { how };
         match begin(run, how_now) {
             Ok(Some(more)) => begun.extend(more),
@@ -267,8 +277,9 @@ fn begin_batch<'h, T>(
     (begun, Ok(next))
 }
 
-/// Claims the next runs for one of the threads that write back the file. Each claim begins where the previous one ended.
-/// Returns `None` when the caller has reached the end twice, or once from the start.
+/// Claims the next runs for one of the threads that write back the file. Each claim begins where
+/// the previous one ended. Returns `None` when the caller has reached the end twice, or once from
+/// the start.
 fn next_runs(cached: &Cached, limits: RunLimits, is_second_round: &mut bool) -> Option<DirtyRuns> {
     loop {
         let from = cached.cursor();
@@ -298,7 +309,8 @@ mod tests {
     use crate::sync::Arc;
     use crate::volume::{Volume, VolumeOptions};
 
-    /// A failed write leaves a dirty page past the end if other writers may use the rest of the page.
+    /// A failed write leaves a dirty page past the end if other writers may use the rest of the
+    /// page.
     #[test]
     fn a_page_past_the_end_has_no_space_once_its_write_back_has_begun() {
         let device = Arc::new(MemDevice::new(16 << 20));

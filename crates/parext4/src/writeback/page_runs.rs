@@ -1,7 +1,7 @@
 //! Pages in write-back, with a copy of their contents.
 //!
-//! Responsible for collecting pages into runs and copying them under the held range. Not responsible for writing them:
-//! [`batch`](super::batch) does that.
+//! Responsible for collecting pages into runs and copying them under the held range. Not
+//! responsible for writing them: [`batch`](super::batch) does that.
 
 use parext4_device::{AlignedBuf, BufferPool};
 use parext4_format::BlockRange;
@@ -12,14 +12,15 @@ use crate::inode_ref::{HeldPages, Units};
 use crate::page_cache::{PageIndex, PageRange, PageSize, WriteBack};
 use crate::sync::Arc;
 
-/// Consecutive pages in write-back. The first and the last are dirty; at most [`GAP`](super::GAP) bytes of clean pages lie between
-/// two dirty ones.
+/// Consecutive pages in write-back. The first and the last are dirty; at most [`GAP`](super::GAP)
+/// bytes of clean pages lie between two dirty ones.
 pub(super) struct PageRun<'a> {
     first: PageIndex,
     pub pages: Pages<'a>,
     /// Offset of the copy in the batch's [`Contents`], in bytes.
     copy: usize,
-    /// The file's size when the pages were copied. The size on disk must cover them once they are written.
+    /// The file's size when the pages were copied. The size on disk must cover them once they are
+    /// written.
     pub size: u64,
 }
 

@@ -1,8 +1,8 @@
 //! Access control lists, and the permissions that correspond to them.
 //!
-//! Programs pass lists in version 2 of the format, and ext4 stores version 1. Responsible for the conversion and for the
-//! inheritance of default lists. Invariant: the permissions of an inode and its access list say the same, and a list that
-//! says no more than the permissions is not stored.
+//! Programs pass lists in version 2 of the format, and ext4 stores version 1. Responsible for the
+//! conversion and for the inheritance of default lists. Invariant: the permissions of an inode and
+//! its access list say the same, and a list that says no more than the permissions is not stored.
 
 use parext4_format::inode::{FileType, Inode as RawInode};
 use parext4_format::xattr::acl::Acl;
@@ -37,7 +37,8 @@ impl InodeRef {
     /// Converts and checks a list that a program sets.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if an inode of this type cannot have the list; [`Error::Invalid`] if the list is malformed.
+    /// [`Error::Unsupported`] if an inode of this type cannot have the list; [`Error::Invalid`] if
+    /// the list is malformed.
     pub(super) fn new_acl(&self, name: XattrName<'_>, value: &[u8]) -> Result<NewAcl> {
         if !name.is_valid_for(self.file_type()) {
             let (name, file_type) = (name.full.escape_ascii(), self.file_type());
@@ -59,12 +60,13 @@ impl InodeRef {
         Ok(Acl::from_disk(value).map_err(|error| error.of_inode(self.ino()))?)
     }
 
-    /// Returns what `raw`, an inode that is about to be created in this directory, inherits. The default list becomes its
-    /// access list, limited by the requested permissions. `umask` counts only if the directory has no default list. Acquires
-    /// the directory's attribute lock, shared.
+    /// Returns what `raw`, an inode that is about to be created in this directory, inherits. The
+    /// default list becomes its access list, limited by the requested permissions. `umask` counts
+    /// only if the directory has no default list. Acquires the directory's attribute lock, shared.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if the lists do not fit the new inode and its block: they get no inodes of their own. Corruption; a failed read.
+    /// [`Error::NoSpace`] if the lists do not fit the new inode and its block: they get no inodes
+    /// of their own. Corruption; a failed read.
     pub(crate) fn inherit(&self, raw: &RawInode, umask: u16) -> Result<InheritedAcl> {
         let wanted = raw.mode & PERMISSIONS;
         if raw.file_type() == FileType::Symlink {

@@ -10,7 +10,8 @@ use crate::inode_ref::InodeRef;
 const CAPABILITIES: &[u8] = b"security.capability";
 
 impl InodeRef {
-    /// Implements [`ServerNode::remove_capabilities`](crate::server::ServerNode::remove_capabilities).
+    /// Implements
+    /// [`ServerNode::remove_capabilities`](crate::server::ServerNode::remove_capabilities).
     pub(crate) fn remove_capabilities(&self) -> Result<()> {
         self.engine.in_flight().check_open()?;
         let name = XattrName::new(CAPABILITIES)?;

@@ -1,4 +1,5 @@
-//! Changes of attributes, carried out under a handle: the bytes in the inode, and the inode's block of attributes.
+//! Changes of attributes, carried out under a handle: the bytes in the inode, and the inode's block
+//! of attributes.
 //!
 //! Which attributes change is decided by `edit`.
 
@@ -35,8 +36,8 @@ pub(super) enum BlockChange {
 }
 
 impl XattrChange {
-    /// Makes `raw`, an inode that is about to be created with these attributes, one with `contents` in it. Returns false, and changes
-    /// nothing, if there is no room for them.
+    /// Makes `raw`, an inode that is about to be created with these attributes, one with `contents`
+    /// in it. Returns false, and changes nothing, if there is no room for them.
     pub(crate) fn make_inline(&self, raw: &mut RawInode, contents: &[u8]) -> bool {
         raw.make_inline(contents, self.body.as_deref().unwrap_or_default())
     }
@@ -57,8 +58,8 @@ impl XattrChange {
         self.values.added()
     }
 
-    /// Carries out the change under `handle`. The caller holds the lock of the inode's attributes, or is the only thread that
-    /// knows the inode.
+    /// Carries out the change under `handle`. The caller holds the lock of the inode's attributes,
+    /// or is the only thread that knows the inode.
     ///
     /// # Errors
     /// [`Error::NoSpace`](crate::Error::NoSpace), with nothing changed; corruption; a failed read.
@@ -79,8 +80,8 @@ impl XattrChange {
         self.values.apply(engine, handle, inode, old_block_ended)?;
         if let Some(body) = &self.body {
             inode.join(handle);
-            // Contents in the inode may have changed in place since the attributes were read. Their length has not: that needs
-            // the lock of the attributes too.
+            // Contents in the inode may have changed in place since the attributes were read. Their
+            // length has not: that needs the lock of the attributes too.
             let stored = inode.core().set_ibody_xattrs(body).map_err(|error| error.of_inode(inode.ino()))?;
             if !stored {
                 let ino = inode.ino();

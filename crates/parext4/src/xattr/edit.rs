@@ -1,4 +1,5 @@
-//! An edit of one inode's attributes: reads them into two lists, by where they are stored, and computes the change.
+//! An edit of one inode's attributes: reads them into two lists, by where they are stored, and
+//! computes the change.
 //!
 //! Changes nothing on the volume; that is done by `change`.
 
@@ -24,8 +25,8 @@ pub(crate) struct XattrEdit {
     pub(super) body: Storage,
     /// The attributes in the block.
     pub(super) block: Storage,
-    /// Whether the inode is a symbolic link with its target. If it has blocks, but none for attributes, then e2fsck takes the target for the
-    /// blocks of a longer one.
+    /// Whether the inode is a symbolic link with its target. If it has blocks, but none for
+    /// attributes, then e2fsck takes the target for the blocks of a longer one.
     has_target: bool,
 }
 
@@ -86,8 +87,9 @@ impl XattrEdit {
         in_body || in_block
     }
 
-    /// Sets an attribute: in the inode if it has room, and in the block otherwise, as the kernel does. A value with an inode of its own, which
-    /// counts as blocks of the owner, needs a block of attributes if the owner is a short symbolic link.
+    /// Sets an attribute: in the inode if it has room, and in the block otherwise, as the kernel
+    /// does. A value with an inode of its own, which counts as blocks of the owner, needs a block
+    /// of attributes if the owner is a short symbolic link.
     pub(crate) fn put(&mut self, xattr: Xattr) {
         self.remove(xattr.name_index, &xattr.name);
         let needs_block = self.has_target && xattr.value.inode().is_some();
@@ -100,8 +102,9 @@ impl XattrEdit {
         }
     }
 
-    /// Returns false if [`put`](Self::put) has stored an attribute in the block, and the values there leave too little of the block to
-    /// entries. `before` is the edit before `put`. As in the kernel, a value may replace one of the same padded length in any case.
+    /// Returns false if [`put`](Self::put) has stored an attribute in the block, and the values
+    /// there leave too little of the block to entries. `before` is the edit before `put`. As in the
+    /// kernel, a value may replace one of the same padded length in any case.
     pub(super) fn keeps_room_for_entries(&self, before: &Self, index: u8, name: &[u8]) -> bool {
         let value_len = |edit: &Self| edit.block.get(index, name).map_or(0, |xattr| xattr.value.padded_len());
         let len = value_len(self);

@@ -1,5 +1,6 @@
-//! Makes room for the extra fields of an inode, by moving attributes from the inode to its block, as the kernel does before an inode
-//! changes (`ext4_expand_extra_isize_ea`). Fields for which there is room at once are added when an inode is loaded.
+//! Makes room for the extra fields of an inode, by moving attributes from the inode to its block,
+//! as the kernel does before an inode changes (`ext4_expand_extra_isize_ea`). Fields for which
+//! there is room at once are added when an inode is loaded.
 
 use parext4_format::inode::InodeFlags;
 use parext4_format::xattr::{self, Xattr};
@@ -9,7 +10,8 @@ use crate::error::{Error, Result};
 use crate::inode_ref::InodeRef;
 
 impl InodeRef {
-    /// Implements [`ServerNode::make_room_for_fields`](crate::server::ServerNode::make_room_for_fields).
+    /// Implements
+    /// [`ServerNode::make_room_for_fields`](crate::server::ServerNode::make_room_for_fields).
     pub(crate) fn make_room_for_fields(&self) {
         if self.inode.take_lack_of_fields()
             && !self.engine.is_read_only()
@@ -46,8 +48,9 @@ impl InodeRef {
 }
 
 impl XattrEdit {
-    /// Moves attributes from the inode to the block until the inode has `len` bytes to spare. Chooses as the kernel does: the smallest
-    /// attribute that suffices alone, else the last one. Returns false if the block has no room.
+    /// Moves attributes from the inode to the block until the inode has `len` bytes to spare.
+    /// Chooses as the kernel does: the smallest attribute that suffices alone, else the last one.
+    /// Returns false if the block has no room.
     fn move_to_block(&mut self, len: usize) -> bool {
         let Some(left) = self.body.len.checked_sub(len) else { return false };
         let fits = |list: &[Xattr]| xattr::encode_ibody(list, left).is_some();
@@ -76,7 +79,8 @@ impl XattrEdit {
 }
 
 impl XattrsLock<'_> {
-    /// Carries out the changes of `edit`, and extends the inode's extra fields to `size` bytes in the same transaction.
+    /// Carries out the changes of `edit`, and extends the inode's extra fields to `size` bytes in
+    /// the same transaction.
     fn apply_and_expand(&self, edit: XattrEdit, size: u16) -> Result<()> {
         let (engine, inode) = self.place();
         let change = edit.finish(engine, inode)?;

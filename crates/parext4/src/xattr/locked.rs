@@ -1,6 +1,7 @@
 //! The attributes of an inode under their lock.
 //!
-//! Responsible for the lock, and for what needs it: reading the attributes and carrying out a change of them.
+//! Responsible for the lock, and for what needs it: reading the attributes and carrying out a
+//! change of them.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -16,13 +17,15 @@ use crate::inode::Inode;
 use crate::inode_ref::InodeRef;
 use crate::sync::{Arc, ReadGuard, WriteGuard};
 
-/// The attributes of an inode, locked against changes and, with a [`WriteGuard`], against reads by other threads.
+/// The attributes of an inode, locked against changes and, with a [`WriteGuard`], against reads by
+/// other threads.
 #[must_use]
 pub(crate) struct LockedXattrs<'a, G> {
     node: &'a InodeRef,
     /// `None` if a planted fault has removed the lock.
     guard: Option<G>,
-    /// Inodes of values, to be dropped after the lock, because the last reference to an inode without entries deletes it.
+    /// Inodes of values, to be dropped after the lock, because the last reference to an inode
+    /// without entries deletes it.
     values: RefCell<Vec<InodeRef>>,
 }
 
@@ -52,8 +55,8 @@ impl<G> LockedXattrs<'_, G> {
         XattrEdit::load(&self.node.engine, &self.node.inode)
     }
 
-    /// Returns the value of an attribute in the format of the device; `None` if the inode has no such attribute. May block on the
-    /// device.
+    /// Returns the value of an attribute in the format of the device; `None` if the inode has no
+    /// such attribute. May block on the device.
     ///
     /// # Errors
     /// The errors of [`value_of`](Self::value_of).
@@ -66,11 +69,12 @@ impl<G> LockedXattrs<'_, G> {
         edit.get(index, name).map(|xattr| self.value_of(xattr)).transpose()
     }
 
-    /// Returns the value of an attribute that was read under this lock, in the format of the device. May block on the device.
+    /// Returns the value of an attribute that was read under this lock, in the format of the
+    /// device. May block on the device.
     ///
     /// # Errors
-    /// [`Error::TooBig`] if the value has an inode of its own and is longer than 65536 bytes, as in the kernel. Corruption; a failed
-    /// read.
+    /// [`Error::TooBig`] if the value has an inode of its own and is longer than 65536 bytes, as in
+    /// the kernel. Corruption; a failed read.
     pub(super) fn value_of<'e>(&self, xattr: &'e Xattr) -> Result<Cow<'e, [u8]>> {
         let (engine, inode) = (&self.node.engine, &self.node.inode);
         let value = match &xattr.value {

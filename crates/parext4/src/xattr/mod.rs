@@ -1,14 +1,16 @@
-//! Extended attributes: stored in the inode after its fields, or in a block that several inodes may share.
+//! Extended attributes: stored in the inode after its fields, or in a block that several inodes may
+//! share.
 //!
-//! Responsible for names, access control lists, and changes of attributes. Not responsible for permission to read or
-//! change them, which the caller checks, nor for their format (`parext4_format::xattr`).
+//! Responsible for names, access control lists, and changes of attributes. Not responsible for
+//! permission to read or change them, which the caller checks, nor for their format
+//! (`parext4_format::xattr`).
 //!
 //! # Locking
-//! The attributes of an inode are read under its `Inode::xattrs` lock, shared, and changed under it, exclusive, from
-//! before they are read until after the handle that changes them.
+//! The attributes of an inode are read under its `Inode::xattrs` lock, shared, and changed under
+//! it, exclusive, from before they are read until after the handle that changes them.
 //!
-//! Invariant: the attributes in a block that several inodes share do not change. Only the count of its users changes, in
-//! one step under a handle.
+//! Invariant: the attributes in a block that several inodes share do not change. Only the count of
+//! its users changes, in one step under a handle.
 
 mod acl;
 mod capability;
@@ -39,8 +41,9 @@ use crate::inode_ref::InodeRef;
 const MAX_NAME: usize = 255;
 /// Limit of a value in bytes, as for setxattr(2) (`XATTR_SIZE_MAX`). The format holds less.
 const MAX_VALUE: usize = 65536;
-/// Bytes of a block that a value cannot have if its name has three bytes: the header, the entry and the end of the list. A value that
-/// is longer than the rest gets an inode (`EXT4_XATTR_MIN_LARGE_EA_SIZE`).
+/// Bytes of a block that a value cannot have if its name has three bytes: the header, the entry and
+/// the end of the list. A value that is longer than the rest gets an inode
+/// (`EXT4_XATTR_MIN_LARGE_EA_SIZE`).
 const BESIDES_LARGE: u64 = 32 + 20 + 4;
 
 /// What [`InodeRef::set_xattr`] does if the attribute exists or does not exist.
@@ -103,10 +106,11 @@ impl<'a> XattrName<'a> {
 }
 
 /// Extended attributes, by the names that getxattr(2) uses: `user.`, `trusted.`, `security.`, and
-/// `system.posix_acl_access` and `system.posix_acl_default`, whose values are as acl(5) programs pass them. These methods
-/// do not check the caller's permissions.
+/// `system.posix_acl_access` and `system.posix_acl_default`, whose values are as acl(5) programs
+/// pass them. These methods do not check the caller's permissions.
 impl InodeRef {
-    /// Returns the value of an attribute, or `None` if the inode has no such attribute. May block on the device.
+    /// Returns the value of an attribute, or `None` if the inode has no such attribute. May block
+    /// on the device.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -120,9 +124,10 @@ impl InodeRef {
     /// ```
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if the name is empty or longer than 255 bytes; [`Error::Unsupported`] if its prefix is unknown;
-    /// [`Error::Invalid`] if nothing follows the prefix, or if the name contains a zero byte; [`Error::TooBig`] if the value
-    /// exceeds 65536 bytes, as in the kernel; corruption; a failed read.
+    /// [`Error::OutOfRange`] if the name is empty or longer than 255 bytes; [`Error::Unsupported`]
+    /// if its prefix is unknown; [`Error::Invalid`] if nothing follows the prefix, or if the name
+    /// contains a zero byte; [`Error::TooBig`] if the value exceeds 65536 bytes, as in the kernel;
+    /// corruption; a failed read.
     pub fn get_xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
         self.engine.in_flight().check_open()?;
         let name = XattrName::new(name)?;
@@ -162,8 +167,8 @@ impl InodeRef {
 
     /// Sets an attribute, durable with the next sync.
     ///
-    /// `system.posix_acl_access` also sets the permissions, and is stored only if it says more than they do. An empty list
-    /// removes it.
+    /// `system.posix_acl_access` also sets the permissions, and is stored only if it says more than
+    /// they do. An empty list removes it.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -177,10 +182,11 @@ impl InodeRef {
     /// ```
     ///
     /// # Errors
-    /// As [`get_xattr`](Self::get_xattr); [`Error::Exists`] or [`Error::NoAttribute`], by `mode`; [`Error::NotPermitted`] if
-    /// the inode is immutable or append-only, or if its type cannot have `user.` attributes; [`Error::Unsupported`] or
-    /// [`Error::Invalid`] if its type cannot have this access control list, or if the list is malformed; [`Error::TooBig`] if
-    /// the value exceeds 65536 bytes; [`Error::NoSpace`] if the inode's attributes do not fit together.
+    /// As [`get_xattr`](Self::get_xattr); [`Error::Exists`] or [`Error::NoAttribute`], by `mode`;
+    /// [`Error::NotPermitted`] if the inode is immutable or append-only, or if its type cannot have
+    /// `user.` attributes; [`Error::Unsupported`] or [`Error::Invalid`] if its type cannot have
+    /// this access control list, or if the list is malformed; [`Error::TooBig`] if the value
+    /// exceeds 65536 bytes; [`Error::NoSpace`] if the inode's attributes do not fit together.
     pub fn set_xattr(&self, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         let name = self.check_changeable(name)?;
         self.make_room_for_fields();
@@ -227,7 +233,8 @@ impl InodeRef {
     /// ```
     ///
     /// # Errors
-    /// As [`set_xattr`](Self::set_xattr); [`Error::NoAttribute`] if the inode has no such attribute.
+    /// As [`set_xattr`](Self::set_xattr); [`Error::NoAttribute`] if the inode has no such
+    /// attribute.
     pub fn remove_xattr(&self, name: &[u8]) -> Result<()> {
         let name = self.check_changeable(name)?;
         self.make_room_for_fields();
@@ -239,8 +246,9 @@ impl InodeRef {
         xattrs.apply(edit, None)
     }
 
-    /// Returns the change that sets an attribute. A value that is large, does not fit beside the other attributes, or would leave too little
-    /// of the block to entries, gets an inode of its own if the volume has `ea_inode`, as in the kernel.
+    /// Returns the change that sets an attribute. A value that is large, does not fit beside the
+    /// other attributes, or would leave too little of the block to entries, gets an inode of its
+    /// own if the volume has `ea_inode`, as in the kernel.
     fn change_of(
         &self,
         xattrs: &XattrsLock<'_>,

@@ -1,10 +1,12 @@
 //! Changes of the numbers of entries that refer to values in inodes of their own (`ea_inode`).
 //!
-//! Responsible for what a change of one inode's attributes means for them. The counts themselves are in `node/value.rs`.
+//! Responsible for what a change of one inode's attributes means for them. The counts themselves
+//! are in `node/value.rs`.
 //!
-//! Each entry in an inode or in a block of attributes counts once, also if several inodes share the block. So an inode that gets
-//! a block of its own in place of a shared one adds a reference for each value that stays, and the last user of a block removes one for
-//! each value in it. Only under the handle is it known whether the old block had another user.
+//! Each entry in an inode or in a block of attributes counts once, also if several inodes share the
+//! block. So an inode that gets a block of its own in place of a shared one adds a reference for
+//! each value that stays, and the last user of a block removes one for each value in it. Only under
+//! the handle is it known whether the old block had another user.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -25,14 +27,16 @@ use crate::sync::Arc;
 /// Changes of references to values, which are known before the handle begins.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ValueChanges {
-    /// The inodes of all values whose references may change. The last reference to each deletes it if no entry refers to it.
+    /// The inodes of all values whose references may change. The last reference to each deletes it
+    /// if no entry refers to it.
     nodes: BTreeMap<InodeNo, InodeRef>,
     /// Changes by entries in the inode.
     body: References,
     /// Entries in the new block, and in the old one.
     new_block: References,
     old_block: References,
-    /// Change of the space that counts as the owner's, in blocks: each of its entries counts, also if inodes share a value.
+    /// Change of the space that counts as the owner's, in blocks: each of its entries counts, also
+    /// if inodes share a value.
     blocks: i64,
     /// Change of the number of values that have inodes of their own.
     count: i64,
@@ -47,10 +51,12 @@ impl ValueChanges {
         self.count
     }
 
-    /// Returns the changes for `owner`, whose attributes in the inode and in the block become `body` and `block`.
+    /// Returns the changes for `owner`, whose attributes in the inode and in the block become
+    /// `body` and `block`.
     ///
     /// # Errors
-    /// Corruption; [`Error::NoSpace`] if more references change than the journal can hold in one transaction.
+    /// Corruption; [`Error::NoSpace`] if more references change than the journal can hold in one
+    /// transaction.
     pub(super) fn new(engine: &EngineRef, owner: &Inode, body: &Storage, block: &Storage) -> Result<Self> {
         let mut changes = Self::default();
         let mut touched = Vec::new();
@@ -107,7 +113,8 @@ impl ValueChanges {
         self.nodes.into_values()
     }
 
-    /// Changes the numbers of references, and the space that `owner` uses. `old_block_ended` tells whether the entries of the old block exist no more.
+    /// Changes the numbers of references, and the space that `owner` uses. `old_block_ended` tells
+    /// whether the entries of the old block exist no more.
     pub(super) fn apply(
         &self,
         engine: &EngineRef,
@@ -149,7 +156,8 @@ fn add(references: &mut References, values: impl Iterator<Item = ValueInode>, co
     }
 }
 
-/// Returns true if other inodes may use the inode's block of attributes. Their number does not grow.
+/// Returns true if other inodes may use the inode's block of attributes. Their number does not
+/// grow.
 fn is_block_shared(engine: &EngineRef, inode: &Inode) -> Result<bool> {
     let number = FsBlock(inode.core().file_acl);
     Ok(number.get() != 0 && xattr::refcount(&engine.xattr_block(number)?.snapshot()) > 1)

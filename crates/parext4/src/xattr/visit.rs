@@ -31,7 +31,8 @@ impl XattrRef<'_> {
         self.name.full
     }
 
-    /// Returns the number of bytes of the value as it is stored. Does not read it. An access control list as programs pass it is longer.
+    /// Returns the number of bytes of the value as it is stored. Does not read it. An access
+    /// control list as programs pass it is longer.
     #[must_use]
     pub fn stored_len(&self) -> usize {
         match &self.xattr.value {
@@ -50,10 +51,12 @@ impl XattrRef<'_> {
 }
 
 impl InodeRef {
-    /// Calls `visit` with each attribute. Reads the attributes once, while [`get_xattr`](Self::get_xattr) for each name of
-    /// [`list_xattr`](Self::list_xattr) would read all of them for each. May block on the device.
+    /// Calls `visit` with each attribute. Reads the attributes once, while
+    /// [`get_xattr`](Self::get_xattr) for each name of [`list_xattr`](Self::list_xattr) would read
+    /// all of them for each. May block on the device.
     ///
-    /// The attributes of the inode are locked against changes until the last call has returned, so `visit` must not change the volume.
+    /// The attributes of the inode are locked against changes until the last call has returned, so
+    /// `visit` must not change the volume.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -71,7 +74,8 @@ impl InodeRef {
     /// ```
     ///
     /// # Errors
-    /// An error of `visit`; [`Error::Invalid`] if the volume has an attribute of a name that no program can set; corruption; a failed read.
+    /// An error of `visit`; [`Error::Invalid`] if the volume has an attribute of a name that no
+    /// program can set; corruption; a failed read.
     pub fn visit_xattrs<E: From<Error>>(
         &self,
         mut visit: impl FnMut(&XattrRef<'_>) -> Result<(), E>,

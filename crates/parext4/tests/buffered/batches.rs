@@ -18,8 +18,8 @@ fn options() -> VolumeOptions {
     untimed().cache_bytes(16 << 20).write_back_interval(None)
 }
 
-/// Makes a file of `pages` pages of ones that are on the device and not in the cache. Returns the file and its offset
-/// on the device.
+/// Makes a file of `pages` pages of ones that are on the device and not in the cache. Returns the
+/// file and its offset on the device.
 fn written_file(volume: &Volume, pages: u64) -> (File, u64) {
     let file = create(volume, "/f");
     let bytes = vec![1; usize::try_from(pages * PAGE).unwrap()];
@@ -154,7 +154,8 @@ fn writers_over_the_limit_have_a_quarter_of_it_under_way() {
     volume.close().unwrap();
 }
 
-/// Blocks that were never written, or are not adjacent on the device, are not written with their neighbours.
+/// Blocks that were never written, or are not adjacent on the device, are not written with their
+/// neighbours.
 #[test]
 fn runs_are_not_joined_over_holes_and_unwritten_blocks() {
     let inner = Arc::new(Shape::new(64, 4096, true).make());
@@ -187,7 +188,8 @@ fn a_failed_run_leaves_its_own_pages_dirty() {
         file.sync_data().unwrap_err();
         let failed = (device.failed().unwrap().offset - start) / PAGE;
         assert!(pages.contains(&failed), "page {failed}");
-        // Requests that had not begun are cancelled; the data of all started requests is on the device.
+        // Requests that had not begun are cancelled; the data of all started requests is on the
+        // device.
         let stale: Vec<u64> = pages.into_iter().filter(|page| !is_new(&inner, start + page * PAGE)).collect();
         assert!(stale.contains(&failed));
         assert_eq!(volume.cache_stats().dirty, stale.len() as u64, "{stale:?}");
@@ -206,7 +208,8 @@ fn is_new(device: &MemDevice, at: u64) -> bool {
     byte == [2; 512]
 }
 
-/// Like the kernel's ext4: programs that read the attributes before and after write-back find the same `st_blocks`.
+/// Like the kernel's ext4: programs that read the attributes before and after write-back find the
+/// same `st_blocks`.
 #[test]
 fn blocks_that_are_not_allocated_yet_count_as_used() {
     for block_size in [1024, 4096] {

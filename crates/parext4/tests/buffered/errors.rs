@@ -1,5 +1,5 @@
-//! Failures of write-back: writers that wait for memory get the error, every open file reports it once, and writes
-//! succeed again once the cause is gone.
+//! Failures of write-back: writers that wait for memory get the error, every open file reports it
+//! once, and writes succeed again once the cause is gone.
 
 use std::sync::Arc;
 
@@ -31,8 +31,9 @@ fn full(policy: Policy) -> FullVolume {
     FullVolume::new(SMALL, &little_memory(policy), 0, 0)
 }
 
-/// Writes every `step`-th block from `first` on until a write fails. Returns the blocks written and the error. Two adjacent
-/// blocks of the file must not both be written: their extents merge, and then need no split.
+/// Writes every `step`-th block from `first` on until a write fails. Returns the blocks written and
+/// the error. Two adjacent blocks of the file must not both be written: their extents merge, and
+/// then need no split.
 fn write_until_refused(file: &File, byte: u8, first: u64, step: usize) -> (Vec<u64>, Error) {
     let mut taken = Vec::new();
     for block in (first..SMALL.blocks).step_by(step) {
@@ -121,7 +122,8 @@ fn a_hole_is_punched_where_data_cannot_be_written_back() {
 
 #[test]
 fn a_file_that_cannot_be_written_back_does_not_stop_other_files() {
-    // Writes that check the dirty-page limit only before they begin, and writes that also check it on their way.
+    // Writes that check the dirty-page limit only before they begin, and writes that also check it
+    // on their way.
     for (policy, len) in Policy::ALL.into_iter().flat_map(|policy| [(policy, 10 << 10), (policy, 100 << 10)])
     {
         let full = full(policy);
@@ -184,7 +186,8 @@ fn writers_that_wait_for_memory_get_the_error_of_the_device() {
     }
 }
 
-/// A read that the caller made gets the error. A read-ahead that fails leaves its pages to the next read.
+/// A read that the caller made gets the error. A read-ahead that fails leaves its pages to the next
+/// read.
 #[test]
 fn reads_succeed_after_read_aheads_that_failed() {
     const LEN: usize = 12 << 20;
@@ -212,7 +215,8 @@ fn reads_succeed_after_read_aheads_that_failed() {
     }
 }
 
-/// The map of a file without extents is read again when it is needed. While that fails, delayed blocks stay reserved, once.
+/// The map of a file without extents is read again when it is needed. While that fails, delayed
+/// blocks stay reserved, once.
 #[test]
 fn delayed_blocks_stay_reserved_once_while_their_map_cannot_be_read() {
     /// More leaves of a map than stay in memory, and the bytes that each maps.

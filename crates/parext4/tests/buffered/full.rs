@@ -18,7 +18,8 @@ use super::{create, open, random, read_all, same};
 /// Blocks of a volume of 16 MiB that are kept for metadata, of 1 KiB each.
 const POOL: u64 = 16384 / 50;
 
-/// The first part is visible and dirty when the write-back that makes room for more finds no block for the extent tree.
+/// The first part is visible and dirty when the write-back that makes room for more finds no block
+/// for the extent tree.
 #[test]
 fn an_append_whose_write_back_finds_no_space_is_there_once() {
     for policy in Policy::ALL {
@@ -29,7 +30,8 @@ fn an_append_whose_write_back_finds_no_space_is_there_once() {
             .research(ResearchOptions::new().policy(policy));
         let full = FullVolume::new(SMALL, &options, 0, 0);
         let file = full.volume.direct_file("/behind").unwrap().buffered().unwrap();
-        // Three extents. A write that begins within the last one makes five of them, which the inode has no room for.
+        // Three extents. A write that begins within the last one makes five of them, which the
+        // inode has no room for.
         file.direct().write_all_at(&[1; 1024], 2 * BLOCK).unwrap();
         file.set_len(12 * BLOCK).unwrap();
         let before = read_all(&file);
@@ -48,7 +50,8 @@ fn an_append_whose_write_back_finds_no_space_is_there_once() {
     }
 }
 
-/// Appends records of numbered sectors until none fits. The write-back that makes room has part of a record visible when space runs out.
+/// Appends records of numbered sectors until none fits. The write-back that makes room has part of
+/// a record visible when space runs out.
 #[test]
 fn appends_until_space_runs_out_are_stored_once() {
     let device = Arc::new(Shape::new(16, 1024, true).make());
@@ -99,7 +102,8 @@ impl Hooks for ReadsAtFlush {
     }
 }
 
-/// The first page of a write has its block, and the second one finds no space until the blocks of a deleted file are committed.
+/// The first page of a write has its block, and the second one finds no space until the blocks of a
+/// deleted file are committed.
 #[test]
 fn no_read_sees_half_of_a_write_that_waits_for_space() {
     let memory = Arc::new(Shape::new(16, 1024, true).make());
@@ -125,7 +129,8 @@ fn no_read_sees_half_of_a_write_that_waits_for_space() {
     assert_clean(device.inner(), "full");
 }
 
-/// A write that fails has dirtied pages over blocks that are preallocated. The next attempt frees these blocks.
+/// A write that fails has dirtied pages over blocks that are preallocated. The next attempt frees
+/// these blocks.
 #[test]
 fn preallocated_blocks_are_not_counted_twice() {
     for begin in [404 << 10, (404 << 10) + 300] {

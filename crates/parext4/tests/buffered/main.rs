@@ -1,4 +1,5 @@
-//! Buffered I/O against a model of bytes, mixed with direct I/O, on volumes that are checked afterwards.
+//! Buffered I/O against a model of bytes, mixed with direct I/O, on volumes that are checked
+//! afterwards.
 
 mod background;
 mod batches;
@@ -251,7 +252,8 @@ fn written_data_stays_if_there_is_no_space_to_zero_it() {
     assert_clean(&device, "full");
 }
 
-/// Part of the write is visible by then, because it does not fit the cache. It goes on when a commit has freed space.
+/// Part of the write is visible by then, because it does not fit the cache. It goes on when a
+/// commit has freed space.
 #[test]
 fn an_append_that_waits_for_space_is_there_once() {
     let device = Arc::new(Shape::new(16, 1024, true).make());

@@ -1,4 +1,5 @@
-//! Requests of write-back and read-ahead on a device that stores its bytes in objects, such as an RBD image.
+//! Requests of write-back and read-ahead on a device that stores its bytes in objects, such as an
+//! RBD image.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
@@ -58,8 +59,8 @@ fn options() -> VolumeOptions {
     untimed().cache_bytes(16 << 20).write_back_interval(None)
 }
 
-/// Writes a file of `PAGES` pages that lies in one run and begins inside an object. Returns the place on the device, and the
-/// requests of write-back in ascending order.
+/// Writes a file of `PAGES` pages that lies in one run and begins inside an object. Returns the
+/// place on the device, and the requests of write-back in ascending order.
 fn write_file(device: &Arc<Counted>) -> (Range<u64>, Vec<Range<u64>>) {
     let volume = Volume::open_device(Arc::clone(device) as _, &options()).unwrap();
     volume.write("/first", vec![1; 20_000]).unwrap();
@@ -100,8 +101,8 @@ fn write_back_sends_one_request_for_each_object() {
     assert_eq!(writes.len(), 2);
 }
 
-/// Reads the file page by page with background threads, more slowly each time, until they have read ahead as `is_enough` asks. Returns
-/// the requests that were longer than a page.
+/// Reads the file page by page with background threads, more slowly each time, until they have read
+/// ahead as `is_enough` asks. Returns the requests that were longer than a page.
 fn read_file(
     device: &Arc<Counted>,
     place: &Range<u64>,

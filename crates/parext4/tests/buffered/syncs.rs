@@ -16,7 +16,8 @@ const DATA: u8 = 0xda;
 /// Number of pages after which appends end, so that a call that waits for them returns.
 const MOST: u32 = 100;
 
-/// Appends a page each time a page of the file is written to the device, as a thread does that appends without a pause.
+/// Appends a page each time a page of the file is written to the device, as a thread does that
+/// appends without a pause.
 #[derive(Debug, Default)]
 struct Appender {
     file: Mutex<Option<File>>,

@@ -1,5 +1,5 @@
-//! Checkpoints concurrent with commits: syncs do not wait for them while the log has room, and a crash at any moment
-//! loses nothing.
+//! Checkpoints concurrent with commits: syncs do not wait for them while the log has room, and a
+//! crash at any moment loses nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};

@@ -1,4 +1,5 @@
-//! The sequences that the fuzz target `sequence` keeps: operations compared with a model, with crashes in between.
+//! The sequences that the fuzz target `sequence` keeps: operations compared with a model, with
+//! crashes in between.
 
 #[test]
 fn sequences_of_the_fuzzer_survive_their_crashes() {

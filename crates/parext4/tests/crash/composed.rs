@@ -1,5 +1,5 @@
-//! Logs that are composed by choices, with revocations, flaws and fast commits: a replay in memory, one on the device and one by e2fsck
-//! agree. The fuzz target `journal` does the same for longer.
+//! Logs that are composed by choices, with revocations, flaws and fast commits: a replay in memory,
+//! one on the device and one by e2fsck agree. The fuzz target `journal` does the same for longer.
 
 use image_kinds::Kind;
 use testkit::damage::{Anatomy, replay, replay_as_e2fsck, seeds};

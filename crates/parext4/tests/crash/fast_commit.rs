@@ -297,7 +297,8 @@ fn assert_replayed_after_crashes(base: &MemDevice, assert_replayed: impl Fn(&Vol
     assert!(count > 10, "only {count} states");
 }
 
-/// The log of a volume that is written ends before the area, and no fast commit of an older transaction is replayed.
+/// The log of a volume that is written ends before the area, and no fast commit of an older
+/// transaction is replayed.
 #[test]
 fn the_area_is_kept_and_ignored_by_full_commits() {
     let device = Arc::new(Area::all_kinds(""));
@@ -386,7 +387,8 @@ fn changes_of_the_quota_file_of_projects_are_refused() {
     assert!(matches!(opened, Err(Error::Corrupt(_))), "{opened:?}");
 }
 
-/// A damaged quota file forbids to write fast commits to the volume, but not to read it as they leave it.
+/// A damaged quota file forbids to write fast commits to the volume, but not to read it as they
+/// leave it.
 #[test]
 fn fast_commits_of_a_volume_with_a_damaged_quota_file_can_be_read() {
     // Without checksums, the log may have the damage too.
@@ -486,7 +488,8 @@ fn blocks_of_many_groups_are_freed_again() {
     let options = MkfsOptions::new().features("sparse_super2").unwrap();
     let mut area = Area::on(options.blocks_per_group(Some(256)));
     area.tags.add_range(NEW_FILE, 0, 1000, 700);
-    // Commits the transaction that has claimed the blocks, because the first change frees some that the second one might map.
+    // Commits the transaction that has claimed the blocks, because the first change frees some that
+    // the second one might map.
     area.tags.numbers(DEL_RANGE, &[area.files[2], 1, 1]);
     area.tags.add_range(area.files[0], 9, 1, 600);
     area.inode(area.files[0], 0o100_644, 10 * BLOCK as u64, 1);
@@ -532,7 +535,8 @@ fn no_two_files_get_one_block() {
     }
 }
 
-/// The pointers of a logged symbolic link lead to blocks that the replay frees, because the range comes before the inode.
+/// The pointers of a logged symbolic link lead to blocks that the replay frees, because the range
+/// comes before the inode.
 #[test]
 fn a_logged_symbolic_link_keeps_no_pointers() {
     let mut area = Area::with("^extent");

@@ -1,4 +1,5 @@
-//! Areas of fast commits that are as large as the format permits: many changes, and many large blocks.
+//! Areas of fast commits that are as large as the format permits: many changes, and many large
+//! blocks.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -23,8 +24,8 @@ fn write(device: &MemDevice, at: u64, bytes: &[u8]) {
     device.write_at(at, &[IoSlice::new(bytes)]).unwrap();
 }
 
-/// Returns a volume that crashed with `/file`, a hole, and a full area of `blocks` blocks, which has one fast commit. `fill` gets
-/// the inode number of the file.
+/// Returns a volume that crashed with `/file`, a hole, and a full area of `blocks` blocks, which
+/// has one fast commit. `fill` gets the inode number of the file.
 fn crashed(mib: u64, block_size: u32, blocks: u32, fill: impl FnOnce(&mut Tags, u32)) -> Arc<MemDevice> {
     crashed_with_orphans(0, MkfsOptions::new(), mib, block_size, blocks, fill)
 }
@@ -118,7 +119,8 @@ fn time_of_a_replay_grows_with_the_number_of_changes_of_one_inode_not_with_its_s
     assert_blocks(&device, BLOCK.into(), RUNS.into());
 }
 
-/// A replay keeps the orphans of the list in memory. Of 131,000, in an image of 16 MiB, they took 300 MiB.
+/// A replay keeps the orphans of the list in memory. Of 131,000, in an image of 16 MiB, they took
+/// 300 MiB.
 #[test]
 fn a_replay_refuses_more_orphans_than_it_keeps_in_memory() {
     const MOST: usize = 16 << 10;

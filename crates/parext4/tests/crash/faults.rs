@@ -1,8 +1,9 @@
-//! Devices that fail: the same run is repeated, each time with another call to the device failing. A caller gets the
-//! error, a volume that could not write stops (I8), and data synced before is whole afterwards.
+//! Devices that fail: the same run is repeated, each time with another call to the device failing.
+//! A caller gets the error, a volume that could not write stops (I8), and data synced before is
+//! whole afterwards.
 //!
-//! Run with `cargo test -p parext4 --profile stress --test crash faults`. By default a sample of the calls fails, and
-//! e2fsck checks a sample of the images; `PAREXT4_STRESS_ALL=1` tries all.
+//! Run with `cargo test -p parext4 --profile stress --test crash faults`. By default a sample of
+//! the calls fails, and e2fsck checks a sample of the images; `PAREXT4_STRESS_ALL=1` tries all.
 
 use std::sync::Arc;
 
@@ -71,7 +72,8 @@ impl Case<'_> {
         outcome
     }
 
-    /// Asserts that a failed write or flush has stopped the volume, and that its contents can still be read.
+    /// Asserts that a failed write or flush has stopped the volume, and that its contents can still
+    /// be read.
     fn after_the_fault(&self, device: &FaultDevice, volume: &Volume, outcome: &Outcome) {
         let failed = device.failed().expect("a call failed");
         let what = || {
@@ -110,9 +112,9 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// Returns true if half a superblock was written. On devices with sectors of 512 bytes it spans two, with the
-    /// checksum in the second, so only e2fsck opens the volume, from a backup. Larger blocks hold the superblock
-    /// whole in one of their halves.
+    /// Returns true if half a superblock was written. On devices with sectors of 512 bytes it spans
+    /// two, with the checksum in the second, so only e2fsck opens the volume, from a backup. Larger
+    /// blocks hold the superblock whole in one of their halves.
     fn tears_superblock(&self, failed: CallInfo) -> bool {
         self.plan.torn && failed.kind == CallKind::Write && failed.len == 1024 && failed.offset == 1024
     }

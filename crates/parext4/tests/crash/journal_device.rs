@@ -1,5 +1,5 @@
-//! Crashes of a volume whose journal is on a device of its own: each device loses writes since its own last flush. And devices
-//! that are not the journal of the volume.
+//! Crashes of a volume whose journal is on a device of its own: each device loses writes since its
+//! own last flush. And devices that are not the journal of the volume.
 
 use std::io::{self, IoSlice};
 use std::process::Command;
@@ -25,7 +25,8 @@ struct Format {
 }
 
 const DEFAULT: Format = Format { block_size: 4096, features: "" };
-/// The journal's superblock is in block 1 or 2, tags have 32 or 64 bits, and there are checksums of each kind or none.
+/// The journal's superblock is in block 1 or 2, tags have 32 or 64 bits, and there are checksums of
+/// each kind or none.
 const FORMATS: [Format; 4] = [
     DEFAULT,
     Format { block_size: 1024, features: "^64bit,^metadata_csum" },
@@ -114,7 +115,8 @@ impl Device for Part {
     }
 }
 
-/// Returns both devices after a crash that left the first `end` events, of which each device lost some since its last flush.
+/// Returns both devices after a crash that left the first `end` events, of which each device lost
+/// some since its last flush.
 fn crash(base: &[MemDevice; 2], log: &Log, end: usize, rng: &mut Rng) -> [MemDevice; 2] {
     let log = log.lock().unwrap();
     let state = base.each_ref().map(MemDevice::fork);
@@ -143,7 +145,8 @@ fn assert_clean(devices: &[MemDevice; 2], what: &str) {
 #[test]
 fn crashes_with_two_devices() {
     for (nth, format) in FORMATS.into_iter().enumerate() {
-        // The order of writes and flushes is the same in all formats, so one of them has most of the states.
+        // The order of writes and flushes is the same in all formats, so one of them has most of
+        // the states.
         let step = if testkit::settings::all() { 1 } else { [3, 11][nth.min(1)] };
         crashes_of(format, step);
     }
@@ -195,7 +198,8 @@ fn crashes_of(format: Format, step: usize) {
     }
 }
 
-/// Makes a directory in each of some transactions, `/dir0` and so on, and stops without a checkpoint.
+/// Makes a directory in each of some transactions, `/dir0` and so on, and stops without a
+/// checkpoint.
 fn crash_after(devices: [MemDevice; 2], dirs: u32) -> [Arc<MemDevice>; 2] {
     let devices = devices.map(Arc::new);
     let volume = open(&devices.each_ref().map(|device| Arc::clone(device) as _));
@@ -273,7 +277,8 @@ fn a_volume_whose_journal_is_missing_is_read_if_it_is_clean() {
     assert!(open(&[volume, journal]).exists("/dir").unwrap());
 }
 
-/// The device was the journal of another volume, whose transactions have the numbers that the next ones of the new volume get.
+/// The device was the journal of another volume, whose transactions have the numbers that the next
+/// ones of the new volume get.
 #[test]
 fn a_journal_that_is_made_again_replays_no_transaction_of_the_earlier_volume() {
     for format in FORMATS {
@@ -290,8 +295,8 @@ fn a_journal_that_is_made_again_replays_no_transaction_of_the_earlier_volume() {
     }
 }
 
-/// The log of another volume lies after the superblock of the volume's own journal. With checksums, whose seed is the UUID of the
-/// journal, no transaction of it is replayed.
+/// The log of another volume lies after the superblock of the volume's own journal. With checksums,
+/// whose seed is the UUID of the journal, no transaction of it is replayed.
 #[test]
 fn transactions_of_another_volume_are_not_replayed() {
     let [volume, journal] = crash_after(DEFAULT.make(), 3);
@@ -323,7 +328,8 @@ fn superblock_uuid(volume: &MemDevice) -> [u8; 16] {
     volume.snapshot()[1024 + 0x68..][..16].try_into().unwrap()
 }
 
-/// Arbitrary bytes in the superblocks and in the log: the volume opens or not, and is used, without a panic.
+/// Arbitrary bytes in the superblocks and in the log: the volume opens or not, and is used, without
+/// a panic.
 #[test]
 fn a_damaged_journal_device_causes_no_panic() {
     for (format, seed) in FORMATS.into_iter().zip(1..) {
@@ -335,7 +341,8 @@ fn a_damaged_journal_device_causes_no_panic() {
             let mut bytes = journal.clone();
             let block = format.block_size as usize;
             for _ in 0..=rng.below(3) {
-                // The superblock of the device, that of the journal, or one of the first blocks of the log.
+                // The superblock of the device, that of the journal, or one of the first blocks of
+                // the log.
                 let (start, len) = [(1024, 0x200), (superblock, 0x110), (superblock + block, 12 * block)]
                     [usize::try_from(rng.below(3)).unwrap()];
                 let at = start + usize::try_from(rng.below(len as u64 / 4)).unwrap() * 4;

@@ -20,8 +20,8 @@ fn open(device: &Arc<MemDevice>) -> Result<Volume, Error> {
     Volume::open_device(Arc::clone(device) as Arc<dyn Device>, &untimed())
 }
 
-/// The truncation of an unlinked file takes several transactions, and makes it an orphan for a second reason. After
-/// the first reason is gone, the second remains.
+/// The truncation of an unlinked file takes several transactions, and makes it an orphan for a
+/// second reason. After the first reason is gone, the second remains.
 #[test]
 fn an_unlinked_file_that_is_cut_stays_an_orphan() {
     for place in PLACES {
@@ -83,8 +83,8 @@ fn orphans_are_finished_in_any_order() {
     }
 }
 
-/// The target of a link of ext2 or ext3 is in a block that the inode names directly. It is freed with the link, also on a volume with
-/// extents.
+/// The target of a link of ext2 or ext3 is in a block that the inode names directly. It is freed
+/// with the link, also on a volume with extents.
 #[test]
 fn the_block_of_a_symbolic_link_without_extents_is_freed() {
     let Some(image) = Image::mke2fs(16, &["-O", "^metadata_csum,^orphan_file"]) else { return };
@@ -119,8 +119,8 @@ fn the_block_of_a_symbolic_link_without_extents_is_freed() {
     assert_eq!(image.open().space(), before);
 }
 
-/// The orphan list and the orphan file hold a number of an inode that is free, reserved, or out of range. As in the
-/// kernel, the volume opens without the orphan, and reports errors.
+/// The orphan list and the orphan file hold a number of an inode that is free, reserved, or out of
+/// range. As in the kernel, the volume opens without the orphan, and reports errors.
 #[test]
 fn an_orphan_that_is_none_does_not_keep_the_volume_shut() {
     for (place, number) in
@@ -157,7 +157,8 @@ fn an_orphan_that_is_none_does_not_keep_the_volume_shut() {
     }
 }
 
-/// The kernel logs the size and the orphan before it zeroes the rest of the block. An encrypted block is no zeros after decryption.
+/// The kernel logs the size and the orphan before it zeroes the rest of the block. An encrypted
+/// block is no zeros after decryption.
 #[test]
 fn an_interrupted_truncation_leaves_zeros_in_the_rest_of_its_block() {
     const SIZE: usize = 5000;

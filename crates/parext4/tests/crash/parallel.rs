@@ -1,8 +1,9 @@
-//! Crashes while threads and queues write in parallel: into preallocated blocks, into holes, and at the end of a
-//! file. The device was full of stale bytes. Whatever is lost, synced data is whole, and reads return only written
-//! data and zeros.
+//! Crashes while threads and queues write in parallel: into preallocated blocks, into holes, and at
+//! the end of a file. The device was full of stale bytes. Whatever is lost, synced data is whole,
+//! and reads return only written data and zeros.
 //!
-//! Run with `cargo test -p parext4 --profile stress --test crash parallel`; see `sequence.rs` for the environment.
+//! Run with `cargo test -p parext4 --profile stress --test crash parallel`; see `sequence.rs` for
+//! the environment.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -205,7 +206,8 @@ impl Run {
         for written in durable.iter().filter(|written| written.file == number) {
             for sector in written.first..written.end {
                 let now = seen.get(usize::try_from(sector).unwrap());
-                // One operation at a time writes a region, so its data is the durable version or a newer one.
+                // One operation at a time writes a region, so its data is the durable version or a
+                // newer one.
                 let is_there = match now {
                     Some(Seen::Data(stamp)) if number == APPENDED => *stamp == written.stamp,
                     Some(Seen::Data(stamp)) => stamp.sequence >= written.stamp.sequence,
@@ -261,7 +263,8 @@ fn request(what: What, bytes: &[u8]) -> (usize, IoRequest) {
     }
 }
 
-/// Makes the files: one preallocated if there are extents, one of holes, one with preallocated blocks past its end.
+/// Makes the files: one preallocated if there are extents, one of holes, one with preallocated
+/// blocks past its end.
 fn files(volume: &Volume, extents: bool) -> Vec<DirectFile> {
     let files: Vec<DirectFile> = PATHS.map(|path| volume.create_direct(path).expect("create")).into();
     let len = REGION * REGIONS * THREADS * SECTOR as u64;

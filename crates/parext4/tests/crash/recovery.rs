@@ -1,5 +1,5 @@
-//! Recovery from logs that this program does not write: of old journals, and hostile ones. The logs are built by
-//! hand, and none may do harm (I9).
+//! Recovery from logs that this program does not write: of old journals, and hostile ones. The logs
+//! are built by hand, and none may do harm (I9).
 
 use std::process::Command;
 use std::sync::Arc;
@@ -155,7 +155,8 @@ fn the_log_ends_where_an_old_or_interrupted_transaction_has_a_bad_crc32() {
     }
 }
 
-/// As in jbd2. Without `ASYNC_COMMIT` the blocks of a transaction are durable before its commit block is written.
+/// As in jbd2. Without `ASYNC_COMMIT` the blocks of a transaction are durable before its commit
+/// block is written.
 #[test]
 fn a_bad_crc32_that_no_crash_leaves_is_refused() {
     let none = JournalIncompat::empty();
@@ -244,7 +245,8 @@ fn blocks_past_the_end_of_the_volume_are_replayed_if_the_device_has_them() {
     assert!(refusal(&log.finish(first)).contains("out of range"));
 }
 
-/// The log of a crash after an online resize: all blocks that resize2fs changes, and the home blocks are the old ones.
+/// The log of a crash after an online resize: all blocks that resize2fs changes, and the home
+/// blocks are the old ones.
 #[test]
 fn a_volume_grows_by_a_replay() {
     let mut log = Log::new();

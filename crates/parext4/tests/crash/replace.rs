@@ -1,5 +1,5 @@
-//! Files that are replaced without a sync, by a rename or after a truncation to zero: a crash leaves the old contents
-//! or the new ones, whole.
+//! Files that are replaced without a sync, by a rename or after a truncation to zero: a crash
+//! leaves the old contents or the new ones, whole.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -70,8 +70,8 @@ fn prepare() -> MemDevice {
     device.fork()
 }
 
-/// Replaces the target by `replace`, commits, and checks every crash state. Each of `names` must have one of the
-/// contents, and after the commit `then`.
+/// Replaces the target by `replace`, commits, and checks every crash state. Each of `names` must
+/// have one of the contents, and after the commit `then`.
 fn check(options: &VolumeOptions, then: &[(&str, &[u8])], replace: impl FnOnce(&Volume)) {
     let base = prepare();
     let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));

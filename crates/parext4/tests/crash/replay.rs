@@ -1,7 +1,9 @@
-//! Crashes while a volume recovers, and volumes whose superblock and log disagree whether recovery is needed.
+//! Crashes while a volume recovers, and volumes whose superblock and log disagree whether recovery
+//! is needed.
 //!
-//! Every transaction here takes three blocks of the log: a descriptor, the block of one inode, a commit block. So
-//! each new transaction ends where an old one begins, and recovery replays whatever it takes for the successor.
+//! Every transaction here takes three blocks of the log: a descriptor, the block of one inode, a
+//! commit block. So each new transaction ends where an old one begins, and recovery replays
+//! whatever it takes for the successor.
 
 use std::io::IoSlice;
 use std::process::Command;
@@ -19,12 +21,14 @@ use testkit::volume::{DirectFiles as _, Shape, journal_offset, untimed};
 use testkit::{Image, tool};
 
 const FILE: &str = "/file";
-/// Transactions in the log that change the file, and older ones, which change inodes in every other block of the inode table.
+/// Transactions in the log that change the file, and older ones, which change inodes in every other
+/// block of the inode table.
 const OLD: u16 = 6;
 const OTHERS: u16 = 4;
 /// Inodes in a block.
 const INODES: u16 = 16;
-/// The modes of the file that old transactions set, and the mode that a transaction after the recovery sets.
+/// The modes of the file that old transactions set, and the mode that a transaction after the
+/// recovery sets.
 const OLD_MODE: u16 = 0o600;
 const NEW_MODE: u16 = 0o777;
 
@@ -70,7 +74,8 @@ fn without_flag(device: &MemDevice) -> MemDevice {
     MemDevice::from_bytes(image)
 }
 
-/// Returns true if the superblock asks for recovery or the log is empty. In any other state e2fsck asks what to do.
+/// Returns true if the superblock asks for recovery or the log is empty. In any other state e2fsck
+/// asks what to do.
 fn flag_and_log_agree(device: &MemDevice) -> bool {
     let image = device.snapshot();
     let superblock = Superblock::parse(&image[1024..2048]).unwrap();
@@ -79,7 +84,8 @@ fn flag_and_log_agree(device: &MemDevice) -> bool {
         || JournalSuperblock::parse(journal).unwrap().start() == 0
 }
 
-/// Opens a crash state, syncs a change, runs [`for_each_crash_state`], and returns the contents of the device.
+/// Opens a crash state, syncs a change, runs [`for_each_crash_state`], and returns the contents of
+/// the device.
 fn change_and_crash(image: &MemDevice) -> MemDevice {
     let device = Arc::new(image.fork());
     let volume = open(&device);
@@ -119,8 +125,8 @@ fn assert_changed_for_kernel(image: &MemDevice, what: &str) {
     });
 }
 
-/// Checks every crash state while `work` recovers the volume: later recoveries find a change synced after that
-/// recovery or after the next one.
+/// Checks every crash state while `work` recovers the volume: later recoveries find a change synced
+/// after that recovery or after the next one.
 fn check_crashes(base: &MemDevice, work: impl FnOnce(&Arc<RecordingDevice>)) {
     let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
     work(&device);
@@ -152,8 +158,8 @@ fn crashes_while_a_volume_opens_and_closes() {
     });
 }
 
-/// A log is old if the superblock does not ask for recovery. None of it may be replayed, neither after the
-/// transactions that follow, nor if the crash comes before the log is emptied.
+/// A log is old if the superblock does not ask for recovery. None of it may be replayed, neither
+/// after the transactions that follow, nor if the crash comes before the log is emptied.
 #[test]
 fn an_old_log_is_not_replayed() {
     let base = without_flag(&crashed());
@@ -177,7 +183,8 @@ fn an_old_log_is_not_replayed() {
     assert_changed(&change_and_crash(&base), true, "the old log");
 }
 
-/// A volume that was closed does not need its journal, so it is checked and replayed like a volume without one.
+/// A volume that was closed does not need its journal, so it is checked and replayed like a volume
+/// without one.
 #[test]
 fn a_journal_that_needs_no_recovery_is_not_read_by_a_replay() {
     let device = Arc::new(Shape::new(16, 4096, true).make());

@@ -1,10 +1,11 @@
-//! Crashes of a single-threaded workload. All events of the device are recorded, and the crash states are rebuilt
-//! from the record: any of the writes since the last flush lost, the last one torn. Each state must open, hold the
-//! synced data, and return no bytes that were not written; the device was full of stale bytes. The recovery of some
-//! states is recorded in turn, with a sync at its end, and crashes anywhere.
+//! Crashes of a single-threaded workload. All events of the device are recorded, and the crash
+//! states are rebuilt from the record: any of the writes since the last flush lost, the last one
+//! torn. Each state must open, hold the synced data, and return no bytes that were not written; the
+//! device was full of stale bytes. The recovery of some states is recorded in turn, with a sync at
+//! its end, and crashes anywhere.
 //!
-//! Run with `cargo test -p parext4 --profile stress --test crash sequence`. `PAREXT4_STRESS_ALL=1` has e2fsck check
-//! every state, and tries more of them.
+//! Run with `cargo test -p parext4 --profile stress --test crash sequence`. `PAREXT4_STRESS_ALL=1`
+//! has e2fsck check every state, and tries more of them.
 
 use std::io::IoSliceMut;
 use std::sync::Arc;
@@ -74,7 +75,8 @@ impl Recording {
         self.run.mark_ended(&model);
     }
 
-    /// Several threads write into preallocated blocks, append to the same file, and sync it, all at once.
+    /// Several threads write into preallocated blocks, append to the same file, and sync it, all at
+    /// once.
     fn parallel(&mut self, volume: &Volume, model: &mut DurabilityModel, number: u64) {
         let path = format!("/parallel-{number}");
         self.run.step(volume, model, &Operation::Create { path: path.clone(), number: 1_000_000 + number });

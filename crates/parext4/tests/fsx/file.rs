@@ -183,8 +183,8 @@ impl FileUnderTest {
         self.check_all();
     }
 
-    /// Closes the volume, has the kernel change the file `ops` times, and opens the volume again. Returns false if the kernel does not
-    /// mount images here.
+    /// Closes the volume, has the kernel change the file `ops` times, and opens the volume again.
+    /// Returns false if the kernel does not mount images here.
     pub fn change_by_kernel(&mut self, rng: &mut Rng, ops: u64) -> bool {
         self.shut();
         let (image, mut mounted) = (Image::of(&self.device), false);

@@ -1,8 +1,8 @@
-//! Random operations of every kind on one file, alternately buffered and direct, against a model in memory, with a
-//! cache smaller than the file; in the manner of fsx.
+//! Random operations of every kind on one file, alternately buffered and direct, against a model in
+//! memory, with a cache smaller than the file; in the manner of fsx.
 //!
-//! Run with `cargo test -p parext4 --profile stress --test fsx`. `PAREXT4_FSX_OPS` is the number of operations of
-//! each configuration.
+//! Run with `cargo test -p parext4 --profile stress --test fsx`. `PAREXT4_FSX_OPS` is the number of
+//! operations of each configuration.
 
 mod file;
 mod kernel;
@@ -123,7 +123,8 @@ fn clusters_of_64_small_blocks_all_in_memory() {
     run_on(Shape::new(24, 1024, true).with_clusters(64), 64 << 20, 10);
 }
 
-/// The kernel and parext4 change one file in turn, with clusters that the other one has left in part.
+/// The kernel and parext4 change one file in turn, with clusters that the other one has left in
+/// part.
 #[test]
 fn clusters_in_turn_with_the_kernel() {
     for (stream, (block_size, clusters)) in (11..).zip([(1024, 2), (1024, 16), (4096, 4), (4096, 32)]) {

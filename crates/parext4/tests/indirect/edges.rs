@@ -22,8 +22,8 @@ fn open(device: &Arc<MemDevice>) -> Volume {
     Volume::open_device(Arc::clone(device) as Arc<dyn Device>, &untimed()).unwrap()
 }
 
-/// One block below each of many indirect blocks is freed in as many transactions as the small journal needs, and a crash
-/// in the middle continues at the next open.
+/// One block below each of many indirect blocks is freed in as many transactions as the small
+/// journal needs, and a crash in the middle continues at the next open.
 #[test]
 fn a_sparse_file_is_deleted_in_bounded_transactions() {
     let device = Arc::new(shape().make());
@@ -34,7 +34,8 @@ fn a_sparse_file_is_deleted_in_bounded_transactions() {
     for leaf in 0..LEAVES {
         file.write_all_at(&[7; BLOCK as usize], place(leaf)).unwrap();
     }
-    // The blocks, their leaves, the double and the triple indirect block, and the blocks below the triple one.
+    // The blocks, their leaves, the double and the triple indirect block, and the blocks below the
+    // triple one.
     let middles = (LEAVES - 1 - LEAF).div_ceil(LEAF);
     assert_eq!(file.node().metadata().sectors, 2 * (LEAVES + LEAVES + 1 + 1 + middles));
     volume.sync().unwrap();
@@ -122,12 +123,14 @@ fn fill_up(volume: &Volume) {
     }
 }
 
-/// Each of many dirty pages needs an indirect block that a punch of other blocks empties, or the block above it. There are more
-/// pages than blocks in the reserve for metadata. So the pages can be written back only if each keeps its indirect blocks.
+/// Each of many dirty pages needs an indirect block that a punch of other blocks empties, or the
+/// block above it. There are more pages than blocks in the reserve for metadata. So the pages can
+/// be written back only if each keeps its indirect blocks.
 #[test]
 fn dirty_pages_keep_their_indirect_blocks_when_other_blocks_are_punched() {
     const PAGES: u64 = 130;
-    // The distance between the pages, and the place of each, in blocks. The first block of each distance is punched.
+    // The distance between the pages, and the place of each, in blocks. The first block of each
+    // distance is punched.
     let (below_one_leaf, below_one_double) = ((LEAF, 100), (LEAF * LEAF, LEAF));
     for (distance, place) in [below_one_leaf, below_one_double] {
         let device = Arc::new(Shape { mib: 5, ..shape() }.make());

@@ -87,7 +87,8 @@ fn arbitrary_pointers_cause_no_panic() {
     }
 }
 
-/// Two pointers of the double indirect block lead to one indirect block, whose blocks are then mapped twice.
+/// Two pointers of the double indirect block lead to one indirect block, whose blocks are then
+/// mapped twice.
 #[test]
 fn the_check_finds_an_indirect_block_that_is_mapped_twice() {
     let Some((sound, places)) = image() else { return };

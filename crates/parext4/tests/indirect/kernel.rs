@@ -141,7 +141,8 @@ fn files_of_debugfs_are_read_and_changed() {
     assert!(read == wanted, "read by debugfs");
 }
 
-/// In a volume that was converted to extents, old files keep their indirect blocks, and new files have extents.
+/// In a volume that was converted to extents, old files keep their indirect blocks, and new files
+/// have extents.
 #[test]
 fn one_volume_has_files_of_both_kinds() {
     let Some(image) = Image::mke2fs(16, &["-t", "ext3", "-b", "1024"]) else { return };

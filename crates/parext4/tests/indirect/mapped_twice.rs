@@ -1,5 +1,5 @@
-//! A block that is mapped twice: below two indirect blocks of one file, and in two files. Each use of it is an error that is
-//! reported or changes only that block, and the block is freed once.
+//! A block that is mapped twice: below two indirect blocks of one file, and in two files. Each use
+//! of it is an error that is reported or changes only that block, and the block is freed once.
 
 use std::sync::Arc;
 
@@ -23,8 +23,9 @@ struct Damaged {
     free: u64,
 }
 
-/// Makes [`FILES`] and a third file, and then maps the block [`SINGLE`] of the first file also as block [`DOUBLE`] of the file
-/// `other`, whose own block there stays in use. `None` if e2fsprogs are not installed.
+/// Makes [`FILES`] and a third file, and then maps the block [`SINGLE`] of the first file also as
+/// block [`DOUBLE`] of the file `other`, whose own block there stays in use. `None` if e2fsprogs
+/// are not installed.
 fn damaged(other: usize) -> Option<Damaged> {
     let image = Image::mke2fs(8, &["-b", "1024", "-N", "64", "-O", "^extent,^64bit,^metadata_csum"])?;
     let volume = image.open();
@@ -82,8 +83,8 @@ impl Damaged {
         (device, volume)
     }
 
-    /// Checks what a volume left on `device`: no more blocks are free than `freed` ones, the third file is whole, and e2fsck
-    /// repairs the rest.
+    /// Checks what a volume left on `device`: no more blocks are free than `freed` ones, the third
+    /// file is whole, and e2fsck repairs the rest.
     fn check_left(&self, device: &Arc<MemDevice>, freed: u64, what: &str) {
         recover(device);
         let volume = Volume::open_device(Arc::clone(device) as _, &untimed().read_only(true)).unwrap();

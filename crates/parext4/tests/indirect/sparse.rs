@@ -1,5 +1,5 @@
-//! The expected contents of a sparse file, by block, and random changes around the places where the levels of indirect
-//! blocks begin.
+//! The expected contents of a sparse file, by block, and random changes around the places where the
+//! levels of indirect blocks begin.
 
 use std::collections::BTreeMap;
 use std::fs::File;

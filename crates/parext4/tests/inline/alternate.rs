@@ -1,4 +1,5 @@
-//! The kernel and parext4 change one volume in turn. Each reads what the other has left, and e2fsck checks it.
+//! The kernel and parext4 change one volume in turn. Each reads what the other has left, and e2fsck
+//! checks it.
 
 use testkit::rng::Rng;
 use testkit::{Image, settings};

@@ -137,7 +137,8 @@ fn appends_race_with_the_move() {
     assert_clean(&device, "appends");
 }
 
-/// Names that stay are listed exactly once while other names come and go and the entries move to a block.
+/// Names that stay are listed exactly once while other names come and go and the entries move to a
+/// block.
 #[test]
 fn a_listing_races_with_the_move_of_its_entries() {
     let device = Arc::new(new_volume(256));

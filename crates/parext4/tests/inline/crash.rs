@@ -1,4 +1,5 @@
-//! Crashes around the move of contents out of the inode: a file has the contents of one of its states, and synced ones stay.
+//! Crashes around the move of contents out of the inode: a file has the contents of one of its
+//! states, and synced ones stay.
 
 use std::collections::BTreeMap;
 use std::io::IoSlice;
@@ -14,7 +15,8 @@ const FILES: u64 = 6;
 /// e2fsck checks one of this many consecutive crash states.
 const SAMPLE: usize = 40;
 
-/// Makes a volume on a device of stale bytes, of which none may be seen: contents that move cover only a part of their block.
+/// Makes a volume on a device of stale bytes, of which none may be seen: contents that move cover
+/// only a part of their block.
 fn poisoned() -> MemDevice {
     let device = MemDevice::new(8 << 20);
     device.write_at(0, &[IoSlice::new(&vec![0xa5; 8 << 20])]).unwrap();

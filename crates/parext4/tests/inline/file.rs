@@ -260,7 +260,8 @@ fn contents_leave_the_inode_when_they_do_not_fit() {
     }
 }
 
-/// Without a free block, contents grow in the inode as far as it has room, and then stay as they are.
+/// Without a free block, contents grow in the inode as far as it has room, and then stay as they
+/// are.
 #[test]
 fn a_full_volume_keeps_contents_in_their_inodes() {
     let (inode_size, kind) = KINDS[0];

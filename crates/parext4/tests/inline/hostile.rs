@@ -1,4 +1,5 @@
-//! Arbitrary bytes in inodes with contents: operations return errors and do not panic, and do not hang.
+//! Arbitrary bytes in inodes with contents: operations return errors and do not panic, and do not
+//! hang.
 
 use std::sync::Arc;
 

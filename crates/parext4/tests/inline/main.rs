@@ -1,4 +1,5 @@
-//! Volumes that store small contents in inodes (inline_data): against models, the kernel, e2fsck, crashes and hostile bytes.
+//! Volumes that store small contents in inodes (inline_data): against models, the kernel, e2fsck,
+//! crashes and hostile bytes.
 
 mod alternate;
 mod concurrent;
@@ -30,7 +31,8 @@ const KINDS: &[Kind] = &[
 
 /// Returns the number of bytes that a new inode of this size has room for.
 const fn room(inode_size: u64) -> u64 {
-    // The fields end at byte 160, and the attribute takes 28 bytes beside its value. `i_block` has 60 bytes.
+    // The fields end at byte 160, and the attribute takes 28 bytes beside its value. `i_block` has
+    // 60 bytes.
     inode_size - 160 - 28 + 60
 }
 

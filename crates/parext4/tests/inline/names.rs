@@ -16,7 +16,8 @@ fn names(volume: &Volume, path: &str) -> BTreeSet<String> {
     set
 }
 
-/// Each size of a directory, from none to more entries than an inode has room for, on every kind of volume.
+/// Each size of a directory, from none to more entries than an inode has room for, on every kind of
+/// volume.
 #[test]
 fn a_directory_grows_out_of_its_inode() {
     for &(inode_size, kind) in KINDS {

@@ -1,4 +1,5 @@
-//! A model of a small tree, and random changes of it around the sizes at which contents leave their inodes.
+//! A model of a small tree, and random changes of it around the sizes at which contents leave their
+//! inodes.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +55,8 @@ const DIRECTORIES: [&str; 4] = ["/a", "/b", "/a/c", "/b/d"];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Parext4,
-    /// Linux 6.18 loses data that is written to a file whose size was set past its contents in the inode.
+    /// Linux 6.18 loses data that is written to a file whose size was set past its contents in the
+    /// inode.
     Kernel,
 }
 

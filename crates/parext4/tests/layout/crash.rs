@@ -31,8 +31,8 @@ fn device(mib: u64) -> MemDevice {
     device
 }
 
-/// Returns the number of each block of a file, by its sectors. If one sector holds zeros and the other data, the
-/// block counts as `mixed`.
+/// Returns the number of each block of a file, by its sectors. If one sector holds zeros and the
+/// other data, the block counts as `mixed`.
 fn numbers(file: &DirectFile, mixed: &mut usize) -> Result<Vec<u64>, String> {
     let mut bytes = vec![0; usize::try_from(file.size()).unwrap()];
     file.read_at(&mut bytes, 0).map_err(|e| e.to_string())?;
@@ -54,8 +54,8 @@ fn numbers(file: &DirectFile, mixed: &mut usize) -> Result<Vec<u64>, String> {
         .collect()
 }
 
-/// Makes a file of `blocks` blocks, of which each `step`th is written, and applies `change`. After every crash,
-/// `may_be` checks the file. Returns the number of transactions.
+/// Makes a file of `blocks` blocks, of which each `step`th is written, and applies `change`. After
+/// every crash, `may_be` checks the file. Returns the number of transactions.
 fn crash(
     name: &str,
     (mib, blocks, step): (u64, u64, usize),
@@ -158,8 +158,8 @@ fn a_range_is_put_in_at_once() {
     crash("a_range_is_put_in_at_once", (12, 2500, 2), insert, one_or_the_other);
 }
 
-/// Returns true if `seen` begins like `head` and ends like `tail`, from the same block on, with `count` blocks of
-/// zeros between them.
+/// Returns true if `seen` begins like `head` and ends like `tail`, from the same block on, with
+/// `count` blocks of zeros between them.
 fn with_a_hole_between(seen: &[u64], head: &[u64], tail: &[u64], count: usize) -> bool {
     if seen.len() != tail.len() {
         return false;

@@ -1,4 +1,5 @@
-//! Requests that are refused, with the errors of fallocate(2) and lseek(2), and the results of seeking and mapping.
+//! Requests that are refused, with the errors of fallocate(2) and lseek(2), and the results of
+//! seeking and mapping.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Checks the model itself against the kernel's ext4, so that a match with the model is a match with ext4.
+//! Checks the model itself against the kernel's ext4, so that a match with the model is a match
+//! with ext4.
 
 use std::fs::File;
 use std::io::Error;
@@ -57,8 +58,8 @@ fn changes(name: &str, mount: &Path, block_size: u32) {
         model.make(change);
         let (bytes, data) = look(&file);
         model.same(&bytes).unwrap_or_else(failed);
-        // Where parts of blocks are zeroed, or extents would become short, the kernel writes zeros and has more data
-        // than the model.
+        // Where parts of blocks are zeroed, or extents would become short, the kernel writes zeros
+        // and has more data than the model.
         for (start, end) in model.data() {
             let is_there = data.iter().any(|range| range.0 <= start && end <= range.1);
             assert!(

@@ -1,4 +1,5 @@
-//! Files that reach to the last block that a file can have, and files whose size says that they go on after it.
+//! Files that reach to the last block that a file can have, and files whose size says that they go
+//! on after it.
 
 use std::sync::Arc;
 
@@ -21,7 +22,8 @@ fn open(device: &Arc<MemDevice>) -> Volume {
     Volume::open_device(Arc::clone(device) as Arc<dyn Device>, &untimed()).unwrap()
 }
 
-/// Returns a volume with `/file`, which has data in its first block and in the last one that it can have.
+/// Returns a volume with `/file`, which has data in its first block and in the last one that it can
+/// have.
 fn with_last_block((shape, blocks): (Shape, u64)) -> (Arc<MemDevice>, Volume, DirectFile, u64) {
     let device = Arc::new(shape.make());
     let volume = open(&device);
@@ -75,7 +77,8 @@ fn a_file_with_the_last_block_that_it_can_have_is_read_mapped_and_punched() {
     }
 }
 
-/// Runs every operation on the file, near the end that it can have and past it, and ignores the results.
+/// Runs every operation on the file, near the end that it can have and past it, and ignores the
+/// results.
 fn exercise(volume: &Volume, file: &DirectFile, end: u64, block: u64) {
     let mut bytes = vec![0; 3 * block as usize];
     for offset in [0, end - 2 * block, end - block, end, end + block, 1 << 50, (1 << 63) - block] {

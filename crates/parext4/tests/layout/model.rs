@@ -42,8 +42,8 @@ pub enum Change {
 }
 
 impl Change {
-    /// Returns a change of a file of `size` bytes, within about its first `span` blocks. A collapse or an insertion
-    /// is one that the file accepts.
+    /// Returns a change of a file of `size` bytes, within about its first `span` blocks. A collapse
+    /// or an insertion is one that the file accepts.
     pub fn random(rng: &mut Rng, block: u64, size: u64, span: u64) -> Self {
         let bytes = span * block;
         let (offset, keep_size) = (rng.below(bytes), rng.chance(50));

@@ -21,7 +21,8 @@ pub fn chessboard(file: &DirectFile, model: &mut Model, blocks: u64) {
     }
 }
 
-/// Applies `count` random changes to a file of `span` blocks. With `pieces`, the file starts with many extents.
+/// Applies `count` random changes to a file of `span` blocks. With `pieces`, the file starts with
+/// many extents.
 fn changes(name: &str, shape: Shape, span: u64, count: u32, pieces: bool) {
     let seed = settings::seed(name);
     let device = Arc::new(shape.make_poisoned());

@@ -1,4 +1,5 @@
-//! Full volumes: an operation that fails for lack of a block for the tree changes only its own range.
+//! Full volumes: an operation that fails for lack of a block for the tree changes only its own
+//! range.
 
 use std::sync::Arc;
 
@@ -16,8 +17,8 @@ fn fill_up(volume: &Volume) {
     for blocks in [256_u64, 16, 1] {
         while ballast.allocate(ballast.size()..ballast.size() + (blocks << 10), FileSize::Extend).is_ok() {}
     }
-    // Each write into the middle of an unwritten extent costs the tree an entry, until the tree can get no more
-    // blocks.
+    // Each write into the middle of an unwritten extent costs the tree an entry, until the tree can
+    // get no more blocks.
     let spare = || volume.space().free_blocks;
     let (mut at, size) = (0, ballast.size());
     while spare() > 0 && at < size {

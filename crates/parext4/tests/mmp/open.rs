@@ -138,7 +138,8 @@ fn an_owner_that_finds_another_number_stops_and_writes_nothing_more() {
         owner.write("/dirty", vec![1; 1 << 20]).unwrap();
         assert!(until(|| {
             let has_stopped = owner.stopped().is_some();
-            // Again, in case the owner has just read its block and writes the next one over this one.
+            // Again, in case the owner has just read its block and writes the next one over this
+            // one.
             if !has_stopped {
                 write_as_other(&*mem, sequence);
             }
@@ -328,7 +329,8 @@ fn a_machine_that_was_stopped_after_it_read_a_clean_block_waits_for_the_owner() 
     }
 }
 
-/// An owner whose updates have become slow asks other machines to wait for longer, which a machine that was stopped cannot see.
+/// An owner whose updates have become slow asks other machines to wait for longer, which a machine
+/// that was stopped cannot see.
 #[test]
 fn a_late_machine_waits_for_every_owner_that_may_have_come_meanwhile() {
     const LATE: u32 = 8;

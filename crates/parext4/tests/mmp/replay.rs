@@ -23,8 +23,8 @@ fn crashed() -> Arc<MemDevice> {
     device
 }
 
-/// Loses the blocks of the log that are written home. Reports the loss once, as Linux does: late to another thread that flushes
-/// at the same time, otherwise to `replaying`.
+/// Loses the blocks of the log that are written home. Reports the loss once, as Linux does: late to
+/// another thread that flushes at the same time, otherwise to `replaying`.
 #[derive(Debug)]
 struct ReportsOnce {
     replaying: ThreadId,
@@ -50,7 +50,8 @@ impl ReportsOnce {
         self.changed.notify_all();
     }
 
-    /// Waits for `step`, but at most for 20 updates of the owner's thread. Returns true if it was reached.
+    /// Waits for `step`, but at most for 20 updates of the owner's thread. Returns true if it was
+    /// reached.
     fn wait_for(&self, step: Step) -> bool {
         let now = self.step.lock().unwrap();
         let (now, _) = self.changed.wait_timeout_while(now, 20 * SECOND, |now| *now < step).unwrap();
@@ -60,7 +61,8 @@ impl ReportsOnce {
 
 impl Hooks for ReportsOnce {
     fn write_at(&self, inner: &dyn Device, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
-        // A thread of the device's queue may write. The owner's thread writes only the block of the protection.
+        // A thread of the device's queue may write. The owner's thread writes only the block of the
+        // protection.
         if offset != self.protection {
             let mut step = self.step.lock().unwrap();
             *step = Step::Written.max(*step);
@@ -107,7 +109,8 @@ fn a_replay_whose_writes_are_lost_keeps_the_log() {
     assert!(again.transactions > 0, "the log is empty, although blocks of the replay were lost");
 }
 
-/// Has another machine take the volume over while the replay flushes the superblock, its last write.
+/// Has another machine take the volume over while the replay flushes the superblock, its last
+/// write.
 #[derive(Debug)]
 struct TakenOver {
     replaying: ThreadId,

@@ -12,7 +12,8 @@ use parext4_format::superblock::Superblock;
 
 /// Length of a second.
 pub const SECOND: Duration = Duration::from_millis(100);
-/// Seconds for which a block with an update interval of one second must not change: twice five, and one.
+/// Seconds for which a block with an update interval of one second must not change: twice five, and
+/// one.
 pub const WAIT: u32 = 11;
 
 /// Returns options with short seconds.

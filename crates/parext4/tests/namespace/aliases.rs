@@ -1,6 +1,6 @@
-//! Structures that lead to one block, or to one directory, on several paths. Each is refused where a walk could
-//! otherwise go on for ever or list more than the volume holds. Without checksums, so that only the checks of the
-//! structure apply.
+//! Structures that lead to one block, or to one directory, on several paths. Each is refused where
+//! a walk could otherwise go on for ever or list more than the volume holds. Without checksums, so
+//! that only the checks of the structure apply.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -108,7 +108,8 @@ fn listed(dir: &InodeRef) -> Result<usize, Error> {
     }
 }
 
-/// Returns index entries that all name `block`. Their hashes all say that the names of one hash continue there.
+/// Returns index entries that all name `block`. Their hashes all say that the names of one hash
+/// continue there.
 fn entries(count: usize, block: u32) -> Vec<DxEntry> {
     vec![DxEntry { hash: 0x1001, block: FileBlock(block) }; count]
 }
@@ -146,7 +147,8 @@ fn a_hash_tree_leads_to_no_block_twice() {
     }
 }
 
-/// The hashes of the index do not match the leaves of the names, so each batch would begin at the first leaf.
+/// The hashes of the index do not match the leaves of the names, so each batch would begin at the
+/// first leaf.
 #[test]
 fn a_listing_does_not_pass_over_many_listed_leaves_in_every_batch() {
     let Some(mut hostile) = Hostile::new(|volume| fill_dir(volume, "/dir", 700)) else { return };
@@ -184,8 +186,8 @@ fn a_directory_is_not_larger_than_the_volume() {
     assert!(error.contains("i_size"), "{error}");
 }
 
-/// A block that one file maps twice would be freed twice and written through two offsets, so changes are refused. A
-/// read-only volume can still be read, as the kernel does.
+/// A block that one file maps twice would be freed twice and written through two offsets, so
+/// changes are refused. A read-only volume can still be read, as the kernel does.
 #[test]
 fn the_blocks_of_one_file_are_different_ones() {
     let fill = |volume: &Volume| {
@@ -253,7 +255,8 @@ fn metadata_blocks_of_the_volume_belong_to_no_file() {
     }
 }
 
-/// A directory that contains itself, its parent, the root, or a directory that has another name too.
+/// A directory that contains itself, its parent, the root, or a directory that has another name
+/// too.
 #[test]
 fn directories_with_several_names() {
     let fill = |volume: &Volume| {

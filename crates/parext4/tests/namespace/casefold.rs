@@ -1,4 +1,5 @@
-//! Directories that ignore case (`casefold`), checked by e2fsck, whose hashes of folded names are its own.
+//! Directories that ignore case (`casefold`), checked by e2fsck, whose hashes of folded names are
+//! its own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -147,7 +148,8 @@ fn the_flag_changes_only_in_empty_directories() {
     assert_fails!(dir.set_flags(dir.flags() | InodeFlags::CASEFOLD), Unsupported);
 }
 
-/// Random operations in a directory that splits often, against a map of folded names. Every name has 60 to 250 bytes and three spellings.
+/// Random operations in a directory that splits often, against a map of folded names. Every name
+/// has 60 to 250 bytes and three spellings.
 #[test]
 fn random_operations() {
     let Some(image) = make(16, &["-b", "1024"], "encoding=utf8") else { return };
@@ -244,10 +246,12 @@ fn strange_volumes() {
     assert_fails!(dir.read_dir_after(dots[1].cookie()), Corrupt);
 }
 
-/// Makes a volume with a directory `/dir` that ignores case and has the names `name-0...` to `name-199` and `strange`. Names with U+200D are
-/// in the places of other hashes, as versions of Linux have made them that did not ignore it. `None` without e2fsprogs.
+/// Makes a volume with a directory `/dir` that ignores case and has the names `name-0...` to
+/// `name-199` and `strange`. Names with U+200D are in the places of other hashes, as versions of
+/// Linux have made them that did not ignore it. `None` without e2fsprogs.
 fn misplaced(strange: &[String]) -> Option<Image> {
-    // One seed, because another can put a name's two hashes into one leaf, where it is not misplaced.
+    // One seed, because another can put a name's two hashes into one leaf, where it is not
+    // misplaced.
     let extended = "encoding=utf8,hash_seed=01234567-89ab-4def-8123-456789abcdef";
     let image = Image::mke2fs(8, &["-b", "1024", "-O", "casefold,^metadata_csum", "-E", extended])?;
     let volume = image.open();

@@ -77,8 +77,8 @@ fn threads_in_one_directory() {
     });
 }
 
-/// Random operations on few names in few directories, which themselves move: nothing may deadlock, and only the
-/// errors of a lost race may be returned.
+/// Random operations on few names in few directories, which themselves move: nothing may deadlock,
+/// and only the errors of a lost race may be returned.
 fn hammer(dirs: &[InodeRef], seed: u64, rounds: u32) {
     let mut random = Random::new(seed);
     for _ in 0..rounds {

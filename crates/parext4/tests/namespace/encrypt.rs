@@ -142,7 +142,8 @@ fn directories_are_shown_and_emptied_without_the_key() {
     }
 }
 
-/// Makes a directory `/dir` of names like encrypted ones, and one that is too short if `short`, then gives it flags.
+/// Makes a directory `/dir` of names like encrypted ones, and one that is too short if `short`,
+/// then gives it flags.
 fn pretend(flags: &str, short: bool) -> Option<Image> {
     let image = Image::mke2fs(8, &["-b", "1024", "-O", "^metadata_csum,encrypt"])?;
     let volume = image.open();

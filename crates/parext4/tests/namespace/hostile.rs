@@ -91,7 +91,8 @@ fn arbitrary_bytes_in_a_directory_cause_no_panic() {
     }
 }
 
-/// Each hash of the index says that the leaf continues names of the leaf before it. A batch was then the whole directory.
+/// Each hash of the index says that the leaf continues names of the leaf before it. A batch was
+/// then the whole directory.
 #[test]
 fn a_batch_of_names_is_one_leaf_whatever_the_index_says() {
     let Some(image) = Image::mke2fs(8, &["-b", "1024", "-N", "512", "-O", "^metadata_csum"]) else { return };
@@ -180,8 +181,8 @@ fn number_after(text: &str, label: &str) -> u64 {
     digits.parse().unwrap()
 }
 
-/// Returns the offsets in an image of the leaf of a file's extent tree, of an attribute block, and of the attributes
-/// in an inode.
+/// Returns the offsets in an image of the leaf of a file's extent tree, of an attribute block, and
+/// of the attributes in an inode.
 fn places_to_damage(image: &Image) -> [(&'static str, u64); 4] {
     let extents = image.debugfs("ex /leaf");
     // The line of the index entry: "0/ 1 1/ 1 0 - 38 1234 39".
@@ -314,7 +315,8 @@ fn names_before_a_damaged_entry_are_listed() {
     }
 }
 
-/// e2fsck permits blocks past the end of a directory, and finds names there, if the superblock does. The kernel and parext4 find none.
+/// e2fsck permits blocks past the end of a directory, and finds names there, if the superblock
+/// does. The kernel and parext4 find none.
 #[test]
 fn a_directory_with_blocks_past_its_end_neither_grows_nor_goes() {
     const NAMES: usize = 12;
@@ -373,7 +375,8 @@ fn new_indexes_have_hashes_that_they_can_name() {
     }
 }
 
-/// On a volume of the Hurd, an inode can have a block with the name of the program that serves it, which only e2fsck would find again.
+/// On a volume of the Hurd, an inode can have a block with the name of the program that serves it,
+/// which only e2fsck would find again.
 #[test]
 fn a_file_with_a_translator_is_not_deleted() {
     let options = ["-b", "1024", "-o", "hurd", "-I", "128", "-O", "^64bit,^metadata_csum,^huge_file,^extent"];

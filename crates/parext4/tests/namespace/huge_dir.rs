@@ -1,5 +1,6 @@
-//! A directory of more than 4 GiB, whose size has more than 32 bits. Its leaves are all empty at first, and almost all hashes lead to the first
-//! one. The device makes them up when they are read, so that the image stays sparse.
+//! A directory of more than 4 GiB, whose size has more than 32 bits. Its leaves are all empty at
+//! first, and almost all hashes lead to the first one. The device makes them up when they are read,
+//! so that the image stays sparse.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -51,7 +52,8 @@ impl Device for EmptyLeaves {
     }
 }
 
-/// Marks the blocks that debugfs has allocated for the directory as written. Returns them in their order.
+/// Marks the blocks that debugfs has allocated for the directory as written. Returns them in their
+/// order.
 fn mark_written(image: &Image, file: &File) -> Vec<u64> {
     let shown = image.debugfs("ex /big");
     let index = shown.lines().find(|line| line.trim_start().starts_with("0/")).expect("a tree with one leaf");
@@ -181,7 +183,8 @@ fn a_directory_of_more_than_4_gib_grows() {
     }
 }
 
-/// Writes the empty leaves, which takes 4 GiB on disk, and has e2fsck and the kernel read the directory.
+/// Writes the empty leaves, which takes 4 GiB on disk, and has e2fsck and the kernel read the
+/// directory.
 fn with_all_leaves(image: &Image, blocks: &[u64], count: u32) {
     let file = File::options().read(true).write(true).open(image.path()).unwrap();
     let mut block = vec![0; BLOCK as usize];

@@ -68,7 +68,8 @@ fn a_linear_directory_of_many_blocks() {
     image.fsck();
 }
 
-/// Names of 250 bytes: three or four to a leaf, so that the tree gets a second level, and its nodes split.
+/// Names of 250 bytes: three or four to a leaf, so that the tree gets a second level, and its nodes
+/// split.
 #[test]
 fn two_levels_of_index() {
     for options in [&["-b", "1024"][..], &["-b", "1024", "-O", "^metadata_csum"]] {

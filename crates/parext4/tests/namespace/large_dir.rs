@@ -11,7 +11,8 @@ use testkit::settings;
 use testkit::volume::{assert_clean, untimed};
 
 const BLOCK: u64 = 1024;
-/// The name that a directory with [`name`]s needs the third level for, with the hash seed of [`before_the_third_level`].
+/// The name that a directory with [`name`]s needs the third level for, with the hash seed of
+/// [`before_the_third_level`].
 const DEEPENS: u32 = 22_299;
 
 /// Three names of this length fill a block of 1 KiB.
@@ -19,8 +20,8 @@ fn name(n: u32) -> Vec<u8> {
     format!("{n:0>250}").into_bytes()
 }
 
-/// Links names to `/first`, starting with number `from`, until the tree gets another level: the directory then grows by a leaf and two
-/// nodes. Returns the number of the name that it grew for.
+/// Links names to `/first`, starting with number `from`, until the tree gets another level: the
+/// directory then grows by a leaf and two nodes. Returns the number of the name that it grew for.
 fn link_until_deeper(dir: &InodeRef, first: &InodeRef, from: u32) -> u32 {
     let mut size = dir.metadata().size;
     for n in from..65_000 {
@@ -34,7 +35,8 @@ fn link_until_deeper(dir: &InodeRef, first: &InodeRef, from: u32) -> u32 {
     panic!("the tree never gets a third level");
 }
 
-/// Makes a volume with a directory of two levels. The next name gives it the third: the hash seed fixes which names split which blocks.
+/// Makes a volume with a directory of two levels. The next name gives it the third: the hash seed
+/// fixes which names split which blocks.
 fn before_the_third_level(features: &str) -> Option<Image> {
     let seed = "hash_seed=6e0ad3ae-7d1d-4f4e-9a52-1d6a7c3ab1f0";
     let image = Image::mke2fs(24, &["-b", "1024", "-N", "256", "-O", features, "-E", seed])?;
@@ -118,7 +120,8 @@ fn a_third_level_of_index() {
     image.fsck();
 }
 
-/// Crashes at any step of the insertions around the one that adds the level: each name that was synced is found, and the tree is sound.
+/// Crashes at any step of the insertions around the one that adds the level: each name that was
+/// synced is found, and the tree is sound.
 fn crashes_while_it_is_added(base: &MemDevice) {
     let recorded = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
     let (volume, dir, first) = open(Arc::clone(&recorded) as Arc<dyn Device>);
@@ -248,8 +251,8 @@ fn hostile_trees_of_three_levels() {
     }
 }
 
-/// Two million names, made by parext4 and found by the kernel, and the reverse. Takes minutes, so it runs only with
-/// `PAREXT4_STRESS_ALL=1`.
+/// Two million names, made by parext4 and found by the kernel, and the reverse. Takes minutes, so
+/// it runs only with `PAREXT4_STRESS_ALL=1`.
 #[test]
 fn two_million_names() {
     const COUNT: u32 = 2_000_000;

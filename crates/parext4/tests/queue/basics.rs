@@ -11,7 +11,8 @@ use testkit::volume::DirectFiles as _;
 
 const BLOCK: usize = 4096;
 
-/// Writes with many operations in flight. Each completion returns the operation's own buffer, unchanged.
+/// Writes with many operations in flight. Each completion returns the operation's own buffer,
+/// unchanged.
 fn write_pieces(queue: &mut IoQueue, file: &DirectFile, pieces: &[(u64, Vec<u8>)]) {
     let mut addresses = Vec::new();
     for (token, (offset, bytes)) in (0..).zip(pieces) {

@@ -53,7 +53,8 @@ fn reads_cross_holes_unwritten_blocks_and_the_end_inside_a_sector() {
     }
 }
 
-/// A read returns none of the device's bytes past the end, whether it stops at the end of the file or past it.
+/// A read returns none of the device's bytes past the end, whether it stops at the end of the file
+/// or past it.
 #[test]
 fn a_read_of_an_odd_length_leaves_the_rest_of_the_buffer_alone() {
     for kind in Kind::ALL {

@@ -23,8 +23,8 @@ fn gated() -> (TestVolume, Arc<GatedDevice>) {
     (test, gate.unwrap())
 }
 
-/// Reads 64 pages through a queue, from a file of one dirty page. While the read writes that page back, `grow`
-/// extends the file; then the read continues. Returns the bytes that it read.
+/// Reads 64 pages through a queue, from a file of one dirty page. While the read writes that page
+/// back, `grow` extends the file; then the read continues. Returns the bytes that it read.
 fn read_while(gate: &GatedDevice, test: &TestVolume, buffered: &File, grow: impl FnOnce()) -> Vec<u8> {
     std::thread::scope(|scope| {
         let file: &DirectFile = buffered.direct();
@@ -62,7 +62,8 @@ fn a_read_returns_nothing_of_a_write_past_its_range() {
     test.close();
 }
 
-/// A buffered write above the dirty-page limit raises the size in steps while it writes back, and holds its range.
+/// A buffered write above the dirty-page limit raises the size in steps while it writes back, and
+/// holds its range.
 #[test]
 fn a_read_does_not_end_inside_a_write() {
     let (test, gate) = gated();

@@ -1,5 +1,5 @@
-//! Queues of operations, on every back end: errors, cancelled and parked operations, and operations that must not
-//! wait.
+//! Queues of operations, on every back end: errors, cancelled and parked operations, and operations
+//! that must not wait.
 //!
 //! Run with `cargo test -p parext4 --profile stress --test queue`.
 

@@ -33,7 +33,8 @@ fn refused(volume: &Volume, queue: &mut IoQueue, file: &DirectFile, request: IoR
     );
 }
 
-/// Fills the volume. Writes of data leave 2 % of it free; all other blocks that are free are reserved.
+/// Fills the volume. Writes of data leave 2 % of it free; all other blocks that are free are
+/// reserved.
 fn assert_nothing_is_reserved(volume: &Volume) {
     volume.sync().unwrap();
     let filler = volume.create_direct("/filler").unwrap();
@@ -222,8 +223,8 @@ fn stale_bytes_past_the_end_and_unloaded_maps_are_refused() {
     image.fsck();
 }
 
-/// Refused writes that extend the file announce nothing: concurrent appends have no gaps between them, whenever the
-/// refusals occur.
+/// Refused writes that extend the file announce nothing: concurrent appends have no gaps between
+/// them, whenever the refusals occur.
 #[test]
 fn refused_writes_past_the_end_move_no_append() {
     let test = TestVolume::new(Kind::Inline, 4096);

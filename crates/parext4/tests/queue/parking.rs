@@ -114,7 +114,8 @@ fn libc_ecanceled() -> i32 {
     parext4::Error::Cancelled.to_errno()
 }
 
-/// Queues in many threads and blocking callers, all on the same few blocks; queues are dropped in between.
+/// Queues in many threads and blocking callers, all on the same few blocks; queues are dropped in
+/// between.
 #[test]
 fn ranges_pass_between_queues_and_callers() {
     for kind in Kind::ALL {

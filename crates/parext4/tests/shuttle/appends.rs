@@ -54,7 +54,8 @@ fn an_append_whose_block_is_punched_leaves_no_gap() {
     });
 }
 
-/// The first buffered handle makes a direct append that waits need whole pages. The append then queues again, after a buffered one.
+/// The first buffered handle makes a direct append that waits need whole pages. The append then
+/// queues again, after a buffered one.
 #[test]
 fn an_append_of_a_part_of_a_sector_overwrites_no_later_append() {
     check(300, &[Fault::OvertakenClaimKept], |image| {
@@ -120,7 +121,8 @@ fn an_append_that_fails_leaves_its_neighbours_alone() {
     });
 }
 
-/// While the first append is in flight, a failed one gives up its bytes, but not those up to the end of a write that waits for them.
+/// While the first append is in flight, a failed one gives up its bytes, but not those up to the
+/// end of a write that waits for them.
 #[test]
 fn an_append_that_fails_leaves_writes_past_the_end_alone() {
     check(300, &[Fault::FailedClaimTakesAnnounced], |image| {

@@ -178,7 +178,8 @@ fn reserved_space_is_released() {
     });
 }
 
-/// A page that cannot be written back becomes dirty again before threads that wait for its write-back see the error.
+/// A page that cannot be written back becomes dirty again before threads that wait for its
+/// write-back see the error.
 #[test]
 fn a_sync_that_waits_for_a_write_back_reports_its_failure() {
     check(200, &[Fault::FailureUnseen], |image| {
@@ -204,8 +205,8 @@ fn a_sync_that_waits_for_a_write_back_reports_its_failure() {
     });
 }
 
-/// A write-back that joins two dirty pages also writes the clean page between them, with the contents from before the
-/// direct write.
+/// A write-back that joins two dirty pages also writes the clean page between them, with the
+/// contents from before the direct write.
 #[test]
 fn a_joined_write_back_races_with_a_direct_write_of_a_clean_page() {
     check(200, &[Fault::RewriteNotMarked], |image| {
@@ -293,8 +294,8 @@ fn a_sync_of_all_covers_files_written_by_other_threads() {
     });
 }
 
-/// A thread that has written the file back checks again and again whether it can leave the list, which it has left already. A
-/// writer dirties a page between two steps of a check.
+/// A thread that has written the file back checks again and again whether it can leave the list,
+/// which it has left already. A writer dirties a page between two steps of a check.
 #[test]
 fn a_sync_of_all_covers_a_file_that_left_the_list() {
     check(300, &[Fault::ListedByChecks], |image| {

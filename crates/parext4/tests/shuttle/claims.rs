@@ -1,4 +1,5 @@
-//! Blocks that writes claim in files without extents, while other threads add, read and drop the same indirect blocks.
+//! Blocks that writes claim in files without extents, while other threads add, read and drop the
+//! same indirect blocks.
 
 use std::sync::Arc;
 
@@ -13,8 +14,8 @@ use testkit::volume::DirectFiles as _;
 /// Blocks below the single indirect block, and below the first two of the double one.
 const LEAVES: [u64; 3] = [20, 300, 600];
 
-/// Returns a volume with a file that has one block below each of [`LEAVES`]. No indirect block is in memory, and each that is read may
-/// displace the others.
+/// Returns a volume with a file that has one block below each of [`LEAVES`]. No indirect block is
+/// in memory, and each that is read may displace the others.
 fn with_leaves(image: &MemDevice) -> (Arc<MemDevice>, Volume) {
     let device = Arc::new(image.fork());
     let volume = open_quiet(Arc::clone(&device), SplitAt::Completion);

@@ -24,7 +24,8 @@ fn at(block: u64) -> u64 {
     block * BLOCK as u64
 }
 
-/// Checks that blocks of one cluster of the file lie in one cluster of the volume, and that no more than `clusters` are in use.
+/// Checks that blocks of one cluster of the file lie in one cluster of the volume, and that no more
+/// than `clusters` are in use.
 fn check_clusters(volume: &Volume, file: &DirectFile, free: u64, clusters: u64) {
     let size = at(CLUSTER.into());
     let mut of_volume: Vec<(u64, u64)> = file
@@ -65,7 +66,8 @@ fn a_dirty_page_keeps_its_space_if_its_cluster_is_freed() {
         let of_both = |first: u64| [first, first + u64::from(CLUSTER)];
         of_both(1).into_iter().for_each(|block| write_block(&file, 1, block));
         let buffered = file.buffered().unwrap();
-        // The pages have no blocks, but their clusters have. One cluster could use the space that is reserved for the tree.
+        // The pages have no blocks, but their clusters have. One cluster could use the space that
+        // is reserved for the tree.
         race(
             &file,
             move |f| {

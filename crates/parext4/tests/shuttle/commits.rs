@@ -1,4 +1,5 @@
-//! Commits against operations that they wait for, and against times of writes that the next commit includes.
+//! Commits against operations that they wait for, and against times of writes that the next commit
+//! includes.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Conversions that are marked in leaves while the leaves are filled, split, folded, encoded and removed.
+//! Conversions that are marked in leaves while the leaves are filled, split, folded, encoded and
+//! removed.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -37,7 +38,8 @@ fn write_and_look(file: &DirectFile, blocks: &[u64]) {
     }
 }
 
-/// Returns whether each block of the file is written. A written block must hold ones, any other block zeros.
+/// Returns whether each block of the file is written. A written block must hold ones, any other
+/// block zeros.
 fn written(file: &DirectFile) -> Vec<bool> {
     let blocks = usize::try_from(file.size()).unwrap() / BLOCK;
     let is_written = |byte: u8| {
@@ -140,7 +142,8 @@ fn marks_survive_a_leaf_that_fills_and_splits() {
     });
 }
 
-/// Two threads change one leaf and three show changes of one region, in a transaction that has registered the leaf.
+/// Two threads change one leaf and three show changes of one region, in a transaction that has
+/// registered the leaf.
 fn fill_holes_of_one_leaf(image: &MemDevice) {
     let device = Arc::new(image.fork());
     let (_volume, file) = with_marks(&device);
@@ -282,11 +285,12 @@ fn commits_race_with_conversions() {
     });
 }
 
-/// Cells of four blocks. The first block is written; each of the other blocks belongs to one thread.
+/// Cells of four blocks. The first block is written; each of the other blocks belongs to one
+/// thread.
 const CELLS: u64 = 16;
 
-/// Runs one thread of [`leaf_updates_race_with_splits_and_holes`]. Most operations are writes. `want` records the
-/// expected contents.
+/// Runs one thread of [`leaf_updates_race_with_splits_and_holes`]. Most operations are writes.
+/// `want` records the expected contents.
 fn change_own_blocks(file: &DirectFile, own: u64, want: &Mutex<Vec<u8>>) {
     for _ in 0..6 {
         let mut random = shuttle::rand::thread_rng();
@@ -314,8 +318,8 @@ fn change_own_blocks(file: &DirectFile, own: u64, want: &Mutex<Vec<u8>>) {
     }
 }
 
-/// Runs fills and conversions in leaves against splits, punched holes, zeroed ranges and commits, in a file of which
-/// half is allocated.
+/// Runs fills and conversions in leaves against splits, punched holes, zeroed ranges and commits,
+/// in a file of which half is allocated.
 fn leaf_updates_race_with_all_else(image: &MemDevice, split_at: SplitAt, entries: usize) {
     let device = Arc::new(image.fork());
     let volume = open_quiet(Arc::clone(&device), split_at);

@@ -103,7 +103,8 @@ fn freed_blocks_wait_for_their_commit() {
         write(&old, 1, 64, 0);
         let new = volume.create_direct("/new").unwrap();
         volume.sync().unwrap();
-        // The truncation is not durable, so after a crash the blocks must still hold the old file's data.
+        // The truncation is not durable, so after a crash the blocks must still hold the old file's
+        // data.
         old.set_len(0).unwrap();
         for at in 0..64 {
             write(&new, 2, 64, at * 64 * SECTOR as u64);

@@ -14,7 +14,8 @@ use super::support::*;
 
 const THREADS: u64 = 3;
 
-/// A device with a cache, one of whose flushes loses all writes in it. Another flush that runs at the same time knows nothing of them.
+/// A device with a cache, one of whose flushes loses all writes in it. Another flush that runs at
+/// the same time knows nothing of them.
 #[derive(Debug)]
 struct LossyDevice {
     inner: MemDevice,

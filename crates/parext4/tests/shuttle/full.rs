@@ -1,4 +1,5 @@
-//! Full volumes: an operation that reserved space when it began must not fail for lack of space when it ends.
+//! Full volumes: an operation that reserved space when it began must not fail for lack of space
+//! when it ends.
 
 use std::sync::Arc;
 
@@ -114,7 +115,8 @@ fn operations_of_one_queue_are_widened_one_after_the_other() {
     });
 }
 
-/// A write of a queue has blocks reserved, which come back at an arbitrary moment while another thread finds no space.
+/// A write of a queue has blocks reserved, which come back at an arbitrary moment while another
+/// thread finds no space.
 #[test]
 fn a_write_gets_the_space_that_another_one_returns() {
     check(300, &[Fault::ClaimsIgnored, Fault::EventsIgnored], |image| {
@@ -141,7 +143,8 @@ fn a_write_gets_the_space_that_another_one_returns() {
     });
 }
 
-/// An operation has blocks claimed from before the first of two writes that lack space, and returns them at an arbitrary moment.
+/// An operation has blocks claimed from before the first of two writes that lack space, and returns
+/// them at an arbitrary moment.
 #[test]
 fn several_writes_get_the_space_that_one_operation_returns() {
     let faults = [Fault::ClaimsIgnored, Fault::EventsIgnored, Fault::EpochUnfinished];
@@ -183,8 +186,8 @@ fn a_write_that_does_not_fit_waits_for_no_later_claim() {
     });
 }
 
-/// Two write-backs have blocks for their data, but not for their trees: the one that was reserved stays with a third file. Neither gets the
-/// blocks of the other.
+/// Two write-backs have blocks for their data, but not for their trees: the one that was reserved
+/// stays with a third file. Neither gets the blocks of the other.
 #[test]
 fn write_backs_without_space_for_their_trees_keep_their_blocks() {
     check(100, &[Fault::UnmappedFreed], |image| {

@@ -1,4 +1,5 @@
-//! The gate to the running transaction, alone. If a thread is never woken, the scheduler reports a deadlock.
+//! The gate to the running transaction, alone. If a thread is never woken, the scheduler reports a
+//! deadlock.
 
 use std::sync::Arc;
 // Not the scheduler's atomics: the model's own counters must add no switch points.
@@ -104,8 +105,8 @@ impl Journal {
         drop(permit);
     }
 
-    /// Opens a handle with reserved credits, registers blocks, and may ask for more credits. Returns how many blocks
-    /// it registered.
+    /// Opens a handle with reserved credits, registers blocks, and may ask for more credits.
+    /// Returns how many blocks it registered.
     fn handle(&self, credits: u32) -> Option<u32> {
         let permit = self.begin(credits)?;
         yield_now();

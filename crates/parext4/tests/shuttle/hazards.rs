@@ -1,5 +1,5 @@
-//! The models by hazard, and the planted fault that each must notice. A model passes with all guards in place, and
-//! fails when a fault removes the guard of its hazard (`src/fault.rs`).
+//! The models by hazard, and the planted fault that each must notice. A model passes with all
+//! guards in place, and fails when a fault removes the guard of its hazard (`src/fault.rs`).
 //!
 //! | | hazard | model | fault |
 //! |---|---|---|---|

@@ -1,4 +1,5 @@
-//! Inodes that are evicted and read again, and found by name and by number while they are created and deleted.
+//! Inodes that are evicted and read again, and found by name and by number while they are created
+//! and deleted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -131,8 +132,8 @@ fn a_deleted_inode_read_from_the_device_is_not_cached() {
     });
 }
 
-/// The number of a directory that gets no block is free again. If another thread had a reference to the directory, its drop would free
-/// the number a second time.
+/// The number of a directory that gets no block is free again. If another thread had a reference to
+/// the directory, its drop would free the number a second time.
 #[test]
 fn an_inode_whose_creation_fails_is_not_found_by_its_number() {
     check(100, &[Fault::LinksBeforeContents], |image| {

@@ -1,4 +1,5 @@
-//! The lease of a volume's owner, beside another machine that takes the volume over while the owner is stopped.
+//! The lease of a volume's owner, beside another machine that takes the volume over while the owner
+//! is stopped.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -69,7 +70,8 @@ fn an_owner_that_was_stopped_does_not_write() {
     });
 }
 
-/// Returns what a machine that takes over believes about the owner. It may be wrong, because the owner lives.
+/// Returns what a machine that takes over believes about the owner. It may be wrong, because the
+/// owner lives.
 fn evidence() -> OwnerEvidence {
     if shuttle::rand::thread_rng().gen_bool(0.5) { OwnerEvidence::Unknown } else { OwnerEvidence::Forced }
 }
@@ -163,7 +165,8 @@ fn wait_for(flag: &AtomicBool) {
     }
 }
 
-/// The device of a machine that is stopped before its first write until another one owns the volume.
+/// The device of a machine that is stopped before its first write until another one owns the
+/// volume.
 #[derive(Debug)]
 struct LateDevice {
     shared: SharedDevice,
@@ -190,7 +193,8 @@ fn of_machines_that_open_a_clean_volume_one_writes() {
     });
 }
 
-/// Two machines open a clean volume and write. Each of them may be stopped after it has read the clean block.
+/// Two machines open a clean volume and write. Each of them may be stopped after it has read the
+/// clean block.
 fn clean_model(image: &MemDevice) {
     let inner = Arc::new(image.fork());
     let (claims, latest) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));

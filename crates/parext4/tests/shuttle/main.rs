@@ -1,5 +1,5 @@
-//! Models: the engine under a scheduler that tries interleavings. Each model must fail when a guard is removed by a
-//! planted fault. [`hazards`] lists the models by hazard.
+//! Models: the engine under a scheduler that tries interleavings. Each model must fail when a guard
+//! is removed by a planted fault. [`hazards`] lists the models by hazard.
 //!
 //! Run with `RUSTFLAGS="--cfg shuttle" cargo test -p parext4 --release --test shuttle`.
 #![cfg(shuttle)]

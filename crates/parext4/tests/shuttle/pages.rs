@@ -124,8 +124,8 @@ fn mark(file: u8, index: u32) -> u8 {
     file * 16 + u8::try_from(index).expect("a small number")
 }
 
-/// Uses pages in order, fills missing ones, and reads them again. Does not yield: a thread that is stopped in the
-/// middle of a step must stay there while other threads complete all of their steps.
+/// Uses pages in order, fills missing ones, and reads them again. Does not yield: a thread that is
+/// stopped in the middle of a step must stay there while other threads complete all of their steps.
 fn use_marked(file: &FilePages, number: u8, pages: &[u32]) {
     for &index in pages {
         let page = match file.claim(PageIndex(index)) {
@@ -147,7 +147,8 @@ fn a_freed_leaf_is_reused_by_another_file() {
     let faults = [Fault::PinUnchecked, Fault::EnterFreedLeaf, Fault::FreeUsedLeaf, Fault::LeafNamedFirst];
     check(4000, &faults, || {
         let cache = page_cache(3, FEW_NODES);
-        // There are enough nodes for one tree only, so a file that needs a leaf takes the other file's.
+        // There are enough nodes for one tree only, so a file that needs a leaf takes the other
+        // file's.
         let files = [file(&cache), file(&cache)];
         let user = |number: u8, pages: &'static [u32]| {
             with(&files[usize::from(number)], move |file| use_marked(file, number, pages))
@@ -205,7 +206,8 @@ fn a_page_changed_during_write_back_is_written_again() {
     });
 }
 
-/// A page is dirtied and searched for, while another thread finds that its region has no dirty page.
+/// A page is dirtied and searched for, while another thread finds that its region has no dirty
+/// page.
 #[test]
 fn a_search_finds_a_page_that_was_dirtied_while_its_region_was_checked() {
     // Smaller files have no map of regions.

@@ -1,4 +1,5 @@
-//! Preallocated blocks of files that grow, against threads that write, allocate, truncate or close the file.
+//! Preallocated blocks of files that grow, against threads that write, allocate, truncate or close
+//! the file.
 
 use std::sync::Arc;
 
@@ -31,7 +32,8 @@ fn with_file(
     shuttle::thread::spawn(move || work(&volume.direct_file("/f").unwrap()))
 }
 
-/// Returns how many blocks of the file hold ones after the volume was closed, and its 512-byte units in use.
+/// Returns how many blocks of the file hold ones after the volume was closed, and its 512-byte
+/// units in use.
 fn after_close(volume: Volume, device: &Arc<MemDevice>) -> (usize, u64) {
     volume.close().unwrap();
     let volume = open_quiet(Arc::clone(device), SplitAt::default());

@@ -1,4 +1,5 @@
-//! Queues of operations: parked, refused, cancelled and dropped operations, and the order of ranges.
+//! Queues of operations: parked, refused, cancelled and dropped operations, and the order of
+//! ranges.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -138,8 +139,8 @@ fn a_truncation_races_with_a_write_of_a_queue() {
     });
 }
 
-/// The read writes a dirty page back before it reads the extent map. Meanwhile a write extends the file past the
-/// range that the read holds.
+/// The read writes a dirty page back before it reads the extent map. Meanwhile a write extends the
+/// file past the range that the read holds.
 #[test]
 fn a_read_of_a_queue_ends_where_its_range_does() {
     check(200, &[Fault::ReadPastRange], |image| {
@@ -220,7 +221,8 @@ fn a_refused_operation_has_no_effect() {
     });
 }
 
-/// The blocks of the refused append are mapped, but the page cache holds the page in which it would begin.
+/// The blocks of the refused append are mapped, but the page cache holds the page in which it would
+/// begin.
 #[test]
 fn an_operation_refused_for_cached_pages_has_no_effect() {
     check(300, &[Fault::NowaitPagesLate], |image| {
@@ -240,7 +242,8 @@ fn an_operation_refused_for_cached_pages_has_no_effect() {
     });
 }
 
-/// One operation holds blocks, further operations wait for them, and some of the waiting operations are cancelled.
+/// One operation holds blocks, further operations wait for them, and some of the waiting operations
+/// are cancelled.
 fn give_up(image: &MemDevice, how: fn(IoQueue)) {
     let volume = volume(image);
     let file = volume.create_direct("/f").unwrap();
@@ -293,8 +296,8 @@ fn a_close_races_with_a_queue() {
         for _ in 0..17 {
             file.append(&[7; BLOCK]).unwrap();
         }
-        // The times at which the volume was closed, and at which the queue was about to be dropped. Its operation had
-        // begun before.
+        // The times at which the volume was closed, and at which the queue was about to be dropped.
+        // Its operation had begun before.
         let clock = Arc::new(AtomicU32::new(0));
         let closed = Arc::new(Mutex::new(None));
         let done = Arc::new(Mutex::new(None));
@@ -331,7 +334,8 @@ fn a_close_races_with_a_queue() {
     });
 }
 
-/// One close waits for a write, the write for the range of a queue, and the thread of the queue for the close.
+/// One close waits for a write, the write for the range of a queue, and the thread of the queue for
+/// the close.
 #[test]
 fn a_close_does_not_wait_for_the_range_of_a_queue() {
     check_stopping(300, &[Fault::QueueWhileClosing], |image| {

@@ -13,7 +13,8 @@ use super::support::*;
 use testkit::Image;
 use testkit::volume::DirectFiles as _;
 
-/// H37: the space that a file gets while its owner changes is charged to one owner, and is charged whole.
+/// H37: the space that a file gets while its owner changes is charged to one owner, and is charged
+/// whole.
 #[test]
 fn space_moves_with_its_owner() {
     let options = ["-b", "1024", "-O", "quota"];
@@ -38,7 +39,8 @@ fn space_moves_with_its_owner() {
     });
 }
 
-/// H39: two threads fill a hole each of a file without extents, and one block is allowed. One write is refused.
+/// H39: two threads fill a hole each of a file without extents, and one block is allowed. One write
+/// is refused.
 #[test]
 fn writes_under_way_stay_within_the_limit() {
     let Some(image) = Image::mke2fs(4, &["-b", "1024", "-O", "quota,^extent,^64bit"]) else { return };

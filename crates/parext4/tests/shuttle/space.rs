@@ -6,8 +6,8 @@ use parext4::{DirectFile, FileSize, MemDevice, Volume};
 use super::support::*;
 use testkit::volume::DirectFiles as _;
 
-/// Makes a volume in which only a window has 16 contiguous blocks, and the window's file. All other free runs have 12
-/// blocks.
+/// Makes a volume in which only a window has 16 contiguous blocks, and the window's file. All other
+/// free runs have 12 blocks.
 fn with_one_long_run(image: &MemDevice) -> (Volume, DirectFile) {
     const BLOCK: u64 = super::support::BLOCK as u64;
     let volume = volume(image);

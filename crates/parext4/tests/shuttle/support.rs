@@ -61,8 +61,8 @@ impl<D: Device + 'static> Device for YieldingDevice<D> {
     }
 }
 
-/// Returns the unit that the device writes atomically: a sector. The superblock counts as one unit although it spans
-/// two sectors, because no implementation opens a volume with half of it.
+/// Returns the unit that the device writes atomically: a sector. The superblock counts as one unit
+/// although it spans two sectors, because no implementation opens a volume with half of it.
 fn pieces(offset: u64, bufs: &[IoSlice<'_>]) -> Vec<(u64, Vec<u8>)> {
     let bytes: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
     let (mut pieces, mut rest, mut at) = (Vec::new(), &bytes[..], offset);
@@ -85,15 +85,16 @@ fn linger(most: usize) {
 /// How many times as many schedules are tried with a fault as without.
 const PATIENCE: usize = 100;
 
-/// Returns the number of schedules to try without a fault: `iterations`, multiplied by `PAREXT4_MODEL_FACTOR`.
+/// Returns the number of schedules to try without a fault: `iterations`, multiplied by
+/// `PAREXT4_MODEL_FACTOR`.
 fn without_fault(iterations: usize) -> usize {
     let factor =
         std::env::var("PAREXT4_MODEL_FACTOR").map_or(1.0, |factor| factor.parse().expect("a number"));
     ((iterations as f64 * factor) as usize).max(1)
 }
 
-/// Checks `model` under many schedules, then that it fails with each of `faults`. The model gets a volume of 4 MiB
-/// with blocks of 1 KiB whose free blocks hold [`STALE`], and forks it.
+/// Checks `model` under many schedules, then that it fails with each of `faults`. The model gets a
+/// volume of 4 MiB with blocks of 1 KiB whose free blocks hold [`STALE`], and forks it.
 pub fn check(iterations: usize, faults: &[Fault], model: impl Fn(&MemDevice) + Send + Sync + 'static) {
     check_on(image("", None), iterations, faults, model);
 }
@@ -131,8 +132,8 @@ pub fn check_on(
     });
 }
 
-/// Like [`check`], with a scheduler that stops a thread in the middle of a step until other threads have completed
-/// theirs. The other threads must not yield.
+/// Like [`check`], with a scheduler that stops a thread in the middle of a step until other threads
+/// have completed theirs. The other threads must not yield.
 pub fn check_stopping(
     iterations: usize,
     faults: &[Fault],
@@ -163,7 +164,8 @@ fn check_stopping_on(
     });
 }
 
-/// Bytes of a model thread's stack. An inode's range lock and the calls that build it need more than Shuttle's 60 KiB.
+/// Bytes of a model thread's stack. An inode's range lock and the calls that build it need more
+/// than Shuttle's 60 KiB.
 const STACK: usize = 256 << 10;
 
 /// Runs `model` under random schedules.
@@ -171,7 +173,8 @@ pub fn random(iterations: usize, model: impl Fn() + Send + Sync + 'static) {
     Runner::new(RandomScheduler::new(iterations), config()).run(model);
 }
 
-/// Runs `model` under schedules that stop a thread in the middle of a step until the other threads are blocked.
+/// Runs `model` under schedules that stop a thread in the middle of a step until the other threads
+/// are blocked.
 pub fn stopping(iterations: usize, model: impl Fn() + Send + Sync + 'static) {
     Runner::new(PctScheduler::new(3, iterations), config()).run(model);
 }
@@ -187,9 +190,10 @@ fn is_wanted(fault: Fault) -> bool {
     std::env::var("PAREXT4_MODEL_FAULT").map_or(true, |name| name == format!("{fault:?}"))
 }
 
-/// Runs `iterations` without a fault, then up to [`PATIENCE`] times as many with each of `faults`, which must panic. With
-/// `PAREXT4_MODEL_FAULT` set, only the fault of that name is planted. Iterations come in rounds: if `run` uses several
-/// schedulers, each has its turn before the first has used all iterations.
+/// Runs `iterations` without a fault, then up to [`PATIENCE`] times as many with each of `faults`,
+/// which must panic. With `PAREXT4_MODEL_FAULT` set, only the fault of that name is planted.
+/// Iterations come in rounds: if `run` uses several schedulers, each has its turn before the first
+/// has used all iterations.
 pub fn search(iterations: usize, faults: &[Fault], run: impl Fn(usize) + Sync) {
     plant(Fault::None);
     run(without_fault(iterations));
@@ -198,8 +202,8 @@ pub fn search(iterations: usize, faults: &[Fault], run: impl Fn(usize) + Sync) {
             plant(fault);
             (0..PATIENCE).for_each(|_| run(iterations));
         };
-        // In a thread of its own: if a panic meets a lock that another task holds, the thread counts as panicking for
-        // good.
+        // In a thread of its own: if a panic meets a lock that another task holds, the thread
+        // counts as panicking for good.
         let noticed = std::thread::scope(|scope| scope.spawn(rounds).join().is_err());
         assert!(noticed, "the model does not notice {fault:?}");
     }
@@ -366,13 +370,14 @@ impl LossyDevice {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the contents after a crash now: the flushed writes and a random subset of the later ones.
+    /// Returns the contents after a crash now: the flushed writes and a random subset of the later
+    /// ones.
     pub fn crash(&self) -> MemDevice {
         self.state().crash()
     }
 
-    /// Returns the contents after a crash before one of the flushes during `work`, when most writes are pending, or
-    /// after them.
+    /// Returns the contents after a crash before one of the flushes during `work`, when most writes
+    /// are pending, or after them.
     pub fn crash_during(&self, work: impl FnOnce()) -> MemDevice {
         self.state().wanted = true;
         work();

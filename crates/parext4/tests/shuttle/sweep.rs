@@ -1,4 +1,5 @@
-//! The crash sweep notices faults of order: in the log, the checkpoint, recovery, and data that a transaction reveals.
+//! The crash sweep notices faults of order: in the log, the checkpoint, recovery, and data that a
+//! transaction reveals.
 
 use std::sync::OnceLock;
 

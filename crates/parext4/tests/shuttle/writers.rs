@@ -1,4 +1,5 @@
-//! The limit of parallel writers, alone. If a thread is never woken, the scheduler reports a deadlock.
+//! The limit of parallel writers, alone. If a thread is never woken, the scheduler reports a
+//! deadlock.
 
 use std::sync::Arc;
 // Not the scheduler's atomics: the model's own counters must add no switch points.

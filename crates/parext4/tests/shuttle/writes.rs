@@ -89,7 +89,8 @@ fn blocks_under_a_read_are_not_reused() {
     });
 }
 
-/// Makes a file of one sector whose block holds stale bytes after it, as other implementations may leave them.
+/// Makes a file of one sector whose block holds stale bytes after it, as other implementations may
+/// leave them.
 fn with_rubbish_behind(image: &parext4::MemDevice) -> parext4::Volume {
     let device = Arc::new(image.fork());
     let volume = open(Arc::clone(&device));

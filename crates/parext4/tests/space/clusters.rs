@@ -133,7 +133,8 @@ fn the_kernel_counts_the_same() {
     image.fsck();
 }
 
-/// Makes a volume without checksums, and returns it with the place of the extents of `/file`, which are in its inode.
+/// Makes a volume without checksums, and returns it with the place of the extents of `/file`, which
+/// are in its inode.
 fn with_extents() -> (MemDevice, usize) {
     let shape = Shape { features: "bigalloc,^metadata_csum", ..Shape::new(8, 1024, true).with_clusters(8) };
     let device = Arc::new(shape.make());

@@ -1,5 +1,5 @@
-//! Files that grow in parallel are contiguous: by appends of many threads to files of their own or to one file, and
-//! by fills in random order.
+//! Files that grow in parallel are contiguous: by appends of many threads to files of their own or
+//! to one file, and by fills in random order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -223,7 +223,8 @@ fn blocks_reserved_by_one_file_are_available_to_another() {
     assert_clean(&device, "a full volume");
 }
 
-/// Returns the runs of the first of two files that are appended to in turns, 16 times, `request` bytes at a time.
+/// Returns the runs of the first of two files that are appended to in turns, 16 times, `request`
+/// bytes at a time.
 fn pieces_in_turns(serialize_allocation_from: Option<u32>, request: usize) -> u64 {
     let device = Arc::new(Shape::new(256, 4096, true).make());
     let volume = open_with(

@@ -1,5 +1,5 @@
-//! Volumes with no free block, and with few: preallocated blocks can always be written, in any pieces and order, and
-//! reads return only written data.
+//! Volumes with no free block, and with few: preallocated blocks can always be written, in any
+//! pieces and order, and reads return only written data.
 //!
 //! Run with `cargo test -p parext4 --profile stress --test space conversion`.
 
@@ -113,7 +113,8 @@ fn preallocated_blocks_can_always_be_written() {
     let seed = settings::seed("blocks_allocated_ahead");
     for split_at in [SplitAt::Completion, SplitAt::Submission] {
         for free in 0..8 {
-            // A tree without a leaf, with a full leaf, with several leaves; alternately with a queue.
+            // A tree without a leaf, with a full leaf, with several leaves; alternately with a
+            // queue.
             for (nth, cuts) in [(0, 0), (1, 40 + free / 2), (2, 120)] {
                 if settings::all() || nth % 2 == free % 2 {
                     let queue = (free / 2 + nth) % 2 == 0;
@@ -139,7 +140,8 @@ fn a_long_extent_is_converted_in_one_piece() {
     for split_at in [SplitAt::Completion, SplitAt::Submission] {
         let what = format!("split at {split_at}");
         let mut full = FullVolume::new(LARGE, &options(split_at, Policy::Range), 0, 0);
-        // Two splits fill the root, so that the third write is widened to the first half of the file.
+        // Two splits fill the root, so that the third write is widened to the first half of the
+        // file.
         for (block, len) in [(LARGE.blocks / 2, 1024), (LARGE.blocks - 1, 1024), (LARGE.blocks / 4, 512)] {
             let at = usize::try_from(block * BLOCK).unwrap();
             full.file.write_all_at(&vec![7; len], block * BLOCK).unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -151,7 +153,8 @@ fn a_long_extent_is_converted_in_one_piece() {
     }
 }
 
-/// Threads whose writes race in the same extents: one converts an extent, the others find it written.
+/// Threads whose writes race in the same extents: one converts an extent, the others find it
+/// written.
 #[test]
 fn threads_write_the_same_extents_on_a_full_volume() {
     let seed = settings::seed("threads_write_the_same_extents");
@@ -197,8 +200,8 @@ fn threads_write_the_same_extents_on_a_full_volume() {
     }
 }
 
-/// An append with the option not to wait that finds no space for its completion is refused before other appends
-/// depend on it, so they leave no gap for it.
+/// An append with the option not to wait that finds no space for its completion is refused before
+/// other appends depend on it, so they leave no gap for it.
 #[test]
 fn a_refused_append_leaves_no_gap_on_a_full_volume() {
     let full = FullVolume::new(SMALL, &untimed(), 0, 0);

@@ -1,5 +1,5 @@
-//! Files of very many extents, and extents over very many groups: the most blocks that one change of the extent tree
-//! needs.
+//! Files of very many extents, and extents over very many groups: the most blocks that one change
+//! of the extent tree needs.
 
 use parext4::{DirectFile, FileSize, Volume};
 use testkit::Image;

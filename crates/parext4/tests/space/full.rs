@@ -1,7 +1,9 @@
-//! Full volumes: many threads fill a volume until no operation succeeds. Every call that fails leaves it consistent,
-//! preallocated blocks can still be written, and deleting all files frees all space.
+//! Full volumes: many threads fill a volume until no operation succeeds. Every call that fails
+//! leaves it consistent, preallocated blocks can still be written, and deleting all files frees all
+//! space.
 //!
-//! Run with `cargo test -p parext4 --profile stress --test space full`; see `tests/stress` for the environment.
+//! Run with `cargo test -p parext4 --profile stress --test space full`; see `tests/stress` for the
+//! environment.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -76,8 +78,8 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// Uses up space in every way, until each fails even for one sector. Between operations the checker may pass the
-    /// `gate`.
+    /// Uses up space in every way, until each fails even for one sector. Between operations the
+    /// checker may pass the `gate`.
     fn fill(&mut self, gate: &RwLock<()>, watchdog: &Watchdog) {
         let mut ways = WAYS.to_vec();
         let mut largest = LARGEST;
@@ -249,12 +251,14 @@ fn remove_all(volume: &Volume, directory: &str) {
     volume.remove_dir(directory).expect("remove_dir");
 }
 
-/// Space of removed files is available at once, though their blocks may only be reused after a commit.
+/// Space of removed files is available at once, though their blocks may only be reused after a
+/// commit.
 fn refill(volume: &Volume) {
     let full = volume.space();
     remove_all(volume, "/fill/0");
     let space = volume.space();
-    // Data leaves the last 2 % to metadata, which may have used a part of them while the volume was full.
+    // Data leaves the last 2 % to metadata, which may have used a part of them while the volume was
+    // full.
     let usable = space.free_blocks.saturating_sub(space.blocks / 50);
     let gained = usable.min(space.free_blocks - full.free_blocks) * u64::from(space.block_size);
     let file = volume.create_direct("/fill/refill").expect("create");
@@ -286,8 +290,8 @@ fn run(name: &str, shape: Shape) {
     }
 }
 
-/// Uses the inodes that were freed after the other threads had stopped: a thread with an inode but without space for
-/// its name frees the inode. The root directory has space for these names.
+/// Uses the inodes that were freed after the other threads had stopped: a thread with an inode but
+/// without space for its name frees the inode. The root directory has space for these names.
 fn take_last_inodes(volume: &Volume) -> Vec<String> {
     let mut paths = Vec::new();
     loop {

@@ -1,4 +1,5 @@
-//! Blocks: volumes that run out of them, which files may allocate them and where, and how they are freed.
+//! Blocks: volumes that run out of them, which files may allocate them and where, and how they are
+//! freed.
 
 mod clusters;
 mod contiguity;

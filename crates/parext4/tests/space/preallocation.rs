@@ -14,7 +14,8 @@ fn unused(files: &[DirectFile]) -> u64 {
     files.iter().map(surplus).sum()
 }
 
-/// Fills the volume with one file, a piece at a time, by `write`. Returns the number of bytes written.
+/// Fills the volume with one file, a piece at a time, by `write`. Returns the number of bytes
+/// written.
 fn fill(volume: &Volume, name: &str, mut write: impl FnMut(&DirectFile) -> parext4::Result<()>) -> u64 {
     let ballast = volume.create_direct(name).unwrap();
     loop {

@@ -1,4 +1,5 @@
-//! Space that is about to come back: no operation fails with "no space" before the volume is full and nothing is in flight.
+//! Space that is about to come back: no operation fails with "no space" before the volume is full
+//! and nothing is in flight.
 //!
 //! The test with many threads runs for `PAREXT4_STRESS_SECONDS`, at least once.
 
@@ -50,7 +51,8 @@ fn create(volume: &Volume, dir: &str, count: u64) -> Vec<DirectFile> {
     (0..count).map(|nth| volume.create_direct(format!("{dir}/{nth}")).unwrap()).collect()
 }
 
-/// Writes the first block of files by a queue, one file after the other, until one does not fit. Returns how many did.
+/// Writes the first block of files by a queue, one file after the other, until one does not fit.
+/// Returns how many did.
 fn write_first_blocks(volume: &Volume, files: &[DirectFile]) -> usize {
     let mut queue = volume.io_queue(u32::try_from(DEPTH).unwrap());
     let (mut done, mut written) = (Vec::new(), 0);
@@ -75,7 +77,8 @@ fn finish(queue: &mut IoQueue, done: &mut Vec<Completion>) {
     }
 }
 
-/// Counts what is done. Returns false if something did not fit. Nothing frees space, so the volume has been full then.
+/// Counts what is done. Returns false if something did not fit. Nothing frees space, so the volume
+/// has been full then.
 fn are_written(volume: &Volume, done: &mut Vec<Completion>, written: &mut usize) -> bool {
     let mut fits = true;
     for completion in done.drain(..) {
@@ -103,7 +106,8 @@ fn first_writes_of_one_queue_fill_a_small_volume() {
     assert_clean(&device, "filled by a queue");
 }
 
-/// The queue submits most of its operations while the volume still has space, so they have blocks reserved when it ends.
+/// The queue submits most of its operations while the volume still has space, so they have blocks
+/// reserved when it ends.
 #[test]
 fn a_queue_completes_its_own_operations_before_it_reports_a_full_volume() {
     let (device, volume) = volume(16, &untimed());
@@ -192,7 +196,8 @@ fn buffered_writes_of_small_files_use_the_last_block() {
     assert_clean(&device, "filled by buffered writes");
 }
 
-/// Fills the volume with a file, removes the file, and writes another one at once, while `holder` drops what it was given.
+/// Fills the volume with a file, removes the file, and writes another one at once, while `holder`
+/// drops what it was given.
 fn write_after_removal<T: Send + 'static>(hold: impl FnOnce(DirectFile) -> T) {
     let (device, volume) = volume(4, &untimed());
     let other = volume.create_direct("/other").unwrap();
@@ -256,8 +261,9 @@ fn preallocated_blocks_of_a_file_in_use_are_available() {
     assert_clean(&device, "preallocated blocks were used");
 }
 
-/// A write into a hole needs two indirect blocks and one for its data, but there are two blocks. An operation in flight holds another range
-/// of the file, so that claims which the write leaves in it stay.
+/// A write into a hole needs two indirect blocks and one for its data, but there are two blocks. An
+/// operation in flight holds another range of the file, so that claims which the write leaves in it
+/// stay.
 #[test]
 fn a_failed_write_of_a_file_without_extents_keeps_no_blocks() {
     let (device, volume) = volume_without_extents(4);

@@ -68,8 +68,8 @@ fn a_range_without_blocks_is_refused() {
     assert!(matches!(volume.trim(0..u64::MAX, 0), Err(Error::ReadOnly(_))));
 }
 
-/// Files are created, written as soon as they get blocks, and removed, while all free blocks are discarded
-/// repeatedly.
+/// Files are created, written as soon as they get blocks, and removed, while all free blocks are
+/// discarded repeatedly.
 #[test]
 fn a_trim_during_writes_loses_nothing() {
     let device = Arc::new(Shape::new(32, 1024, true).make());

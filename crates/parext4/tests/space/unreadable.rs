@@ -1,4 +1,5 @@
-//! Bitmaps that cannot be read: the operation that needs one fails before it has changed anything, and the volume goes on.
+//! Bitmaps that cannot be read: the operation that needs one fails before it has changed anything,
+//! and the volume goes on.
 
 use std::sync::Arc;
 
@@ -87,7 +88,8 @@ fn a_creation_whose_bitmap_cannot_be_read_leaves_the_volume_usable() {
     });
 }
 
-/// The dirty block is not the first of its cluster, so the claim that its write-back returns begins before the hole (H29).
+/// The dirty block is not the first of its cluster, so the claim that its write-back returns begins
+/// before the hole (H29).
 #[test]
 fn a_cluster_stays_reserved_while_its_bitmap_cannot_be_read() {
     for features in ["bigalloc", "bigalloc,quota"] {
@@ -127,8 +129,8 @@ fn a_cluster_stays_reserved_while_its_bitmap_cannot_be_read() {
     }
 }
 
-/// A punch drops the pages after its last transaction. If a later one fails, the pages over the blocks that were freed are still there, and
-/// the dirty ones have no space reserved (H29).
+/// A punch drops the pages after its last transaction. If a later one fails, the pages over the
+/// blocks that were freed are still there, and the dirty ones have no space reserved (H29).
 #[test]
 fn a_punch_that_fails_after_its_first_transaction_stops_the_volume() {
     const LEN: u64 = 84 << 20;

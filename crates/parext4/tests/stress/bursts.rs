@@ -1,8 +1,9 @@
-//! Bursts of calls of all kinds on a file whose ranges move, concurrent with threads that read and write before those
-//! ranges.
+//! Bursts of calls of all kinds on a file whose ranges move, concurrent with threads that read and
+//! write before those ranges.
 //!
-//! A burst is so short that all orders of its calls can be tried: one order must explain the results of all calls and
-//! the final contents of the file. The check accepts a moved range only at its new offset.
+//! A burst is so short that all orders of its calls can be tried: one order must explain the
+//! results of all calls and the final contents of the file. The check accepts a moved range only at
+//! its new offset.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -22,7 +23,8 @@ use testkit::volume::{DirectFiles as _, Shape, assert_clean};
 use testkit::watchdog::Watchdog;
 use testkit::{settings, slowest};
 
-/// Number of files. Each has threads for its bursts, and threads that read and write before the burst's ranges.
+/// Number of files. Each has threads for its bursts, and threads that read and write before the
+/// burst's ranges.
 const FILES: usize = 2;
 const CALLERS: usize = 4;
 /// Calls of one thread in a burst.
@@ -48,8 +50,8 @@ struct Bursts<'a> {
 }
 
 impl Bursts<'_> {
-    /// Runs bursts past the front, and reads and writes before it. `model` and `base` are the contents before and
-    /// after.
+    /// Runs bursts past the front, and reads and writes before it. `model` and `base` are the
+    /// contents before and after.
     fn round(&self, rng: &mut Rng, model: &mut Model, base: &mut Vec<Seen>) {
         let over = AtomicBool::new(false);
         let mut log = Log::default();
@@ -149,8 +151,8 @@ impl Bursts<'_> {
         }
     }
 
-    /// Returns true under the policy in which direct overwrites share the file, and buffered reads share it with
-    /// every write: neither takes effect at one moment.
+    /// Returns true under the policy in which direct overwrites share the file, and buffered reads
+    /// share it with every write: neither takes effect at one moment.
     fn shares(&self) -> bool {
         self.policy == Policy::SharedOverwrite
     }

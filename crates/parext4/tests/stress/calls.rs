@@ -1,5 +1,5 @@
-//! Calls on a file whose sectors may move, their effect on a model of the sectors, and the search for an order of
-//! calls that explains their results.
+//! Calls on a file whose sectors may move, their effect on a model of the sectors, and the search
+//! for an order of calls that explains their results.
 
 use parext4::server::{PageFault, ServerFile};
 use parext4::{DirectFile, Error, File, FileSize};
@@ -8,8 +8,8 @@ use super::one_file::{FILE, bytes, offset};
 use std::io::{IoSlice, IoSliceMut};
 use testkit::sector::{Seen, Stamp, fill_append, identify_all};
 
-/// Sectors at the start of the file that no call touches. Writes are no longer, so a sector's number within its write
-/// never exceeds its number in the file.
+/// Sectors at the start of the file that no call touches. Writes are no longer, so a sector's
+/// number within its write never exceeds its number in the file.
 pub(crate) const FRONT: u64 = 64;
 
 /// Contents of a sector: nothing, or the numbered part of a write.
@@ -223,7 +223,8 @@ impl CompletedCall {
         }
     }
 
-    /// Returns true if the call was refused for a reason outside the model: the placement of blocks.
+    /// Returns true if the call was refused for a reason outside the model: the placement of
+    /// blocks.
     fn is_refused_write(&self) -> bool {
         matches!(self.call, Call::Write { way: Way::Untorn, .. }) && self.outcome == Outcome::Refused
     }
@@ -233,9 +234,10 @@ impl CompletedCall {
         if let Call::Append { sectors, .. } = self.call { sectors } else { 0 }
     }
 
-    /// Returns true if the call may have had its result in the state `model`, which it then updates. An append goes
-    /// to the end of the file, or to the end `announced` by earlier writes. The range between reads as zeros until
-    /// they are done, or as data of a call concurrent with the append, which takes effect first then.
+    /// Returns true if the call may have had its result in the state `model`, which it then
+    /// updates. An append goes to the end of the file, or to the end `announced` by earlier writes.
+    /// The range between reads as zeros until they are done, or as data of a call concurrent with
+    /// the append, which takes effect first then.
     fn leads_on(&self, model: &mut Model, burst: &Burst<'_>, left: &[&[Self]]) -> bool {
         if let Outcome::At(place) = self.outcome {
             let resolved = self.resolved();
@@ -250,8 +252,8 @@ impl CompletedCall {
     }
 }
 
-/// Returns true if the calls of several threads, each thread's in order, lead from one model to the other in some
-/// order. No call comes before one that had ended when it began.
+/// Returns true if the calls of several threads, each thread's in order, lead from one model to the
+/// other in some order. No call comes before one that had ended when it began.
 pub(crate) fn explained(before: &Model, threads: &[&[CompletedCall]], after: &Model) -> bool {
     Burst { threads, after }.leads_on(before, threads)
 }
@@ -289,8 +291,9 @@ impl Burst<'_> {
         self.all().any(|other| other.call.number() == Some(number) && at_once(other, made))
     }
 
-    /// Returns true if an earlier operation announced that a file of `size` would end at `place`: a call in flight, a
-    /// refused write, or appends that claimed the range before it and moved when the size was set.
+    /// Returns true if an earlier operation announced that a file of `size` would end at `place`: a
+    /// call in flight, a refused write, or appends that claimed the range before it and moved when
+    /// the size was set.
     fn has_announced(&self, made: &CompletedCall, size: u64, place: u64, left: &[&[CompletedCall]]) -> bool {
         let refused = self.all().filter(|other| other.is_refused_write()).map(|other| other.call.end());
         let under_way = left.iter().copied().flatten().filter(|other| other.start < made.end);
@@ -303,7 +306,8 @@ impl Burst<'_> {
         ends_before(&ends, place, &claims)
     }
 
-    /// Returns true if `made` is an append that may have claimed another offset before the size was set.
+    /// Returns true if `made` is an append that may have claimed another offset before the size was
+    /// set.
     fn is_voided(&self, made: &CompletedCall) -> bool {
         let sets_size = |other: &CompletedCall| {
             matches!(other.call, Call::SetLen { .. } | Call::Collapse { .. } | Call::Insert { .. })
@@ -312,7 +316,8 @@ impl Burst<'_> {
     }
 }
 
-/// Returns true if some of the `claims`, each of the given length, fill the range from one of the `ends` to `place`.
+/// Returns true if some of the `claims`, each of the given length, fill the range from one of the
+/// `ends` to `place`.
 fn ends_before(ends: &[u64], place: u64, claims: &[u64]) -> bool {
     let fits = |(nth, len): (usize, &u64)| {
         place.checked_sub(*len).is_some_and(|start| ends_before(ends, start, &claims[nth + 1..]))

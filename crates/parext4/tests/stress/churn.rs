@@ -1,4 +1,5 @@
-//! Many files that are created, written, renamed, removed, opened and closed by many threads, during syncs.
+//! Many files that are created, written, renamed, removed, opened and closed by many threads,
+//! during syncs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

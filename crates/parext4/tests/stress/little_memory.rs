@@ -1,5 +1,5 @@
-//! A page cache that is far too small for the threads that write through it, and calls that change the layout of the
-//! whole file: all of them complete.
+//! A page cache that is far too small for the threads that write through it, and calls that change
+//! the layout of the whole file: all of them complete.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

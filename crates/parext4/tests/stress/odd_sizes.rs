@@ -15,7 +15,8 @@ const THREADS: usize = 8;
 const SPAN: u64 = 256 << 10;
 const LONGEST: u64 = 16 << 10;
 
-/// Returns the byte that every write puts at `place`: never 0, and different in neighbouring sectors and blocks.
+/// Returns the byte that every write puts at `place`: never 0, and different in neighbouring
+/// sectors and blocks.
 fn pattern(place: u64) -> u8 {
     let mixed = (place + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     u8::try_from(mixed % 255).unwrap() + 1

@@ -30,7 +30,8 @@ pub(crate) const SPAN: u64 = (4 << 20) / SECTOR as u64;
 pub(crate) const LONGEST: u64 = (1 << 20) / SECTOR as u64;
 /// Half of the requests begin below this sector, so that many overlap.
 pub(crate) const HOT: u64 = 96;
-/// Duration of a round, and the limit of operations of each thread in it. After a round its history is checked.
+/// Duration of a round, and the limit of operations of each thread in it. After a round its history
+/// is checked.
 pub(crate) const ROUND: Duration = Duration::from_millis(500);
 pub(crate) const ROUND_OPERATIONS: u32 = 100;
 
@@ -317,8 +318,8 @@ fn read_all(file: &DirectFile, size: u64) -> Vec<u8> {
     bytes
 }
 
-/// How the volume is opened, whether every other thread has a queue, and whether some operations go through the page
-/// cache.
+/// How the volume is opened, whether every other thread has a queue, and whether some operations go
+/// through the page cache.
 #[derive(Clone, Copy, Default)]
 struct Ways {
     policy: Policy,

@@ -18,7 +18,8 @@ struct Begun {
     what: What,
     start: u64,
     nowait: bool,
-    /// Whether it may be cancelled. A cancelled operation that extends the file leaves a gap between appends.
+    /// Whether it may be cancelled. A cancelled operation that extends the file leaves a gap
+    /// between appends.
     cancellable: bool,
     cancelled: bool,
 }

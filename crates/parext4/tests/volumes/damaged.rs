@@ -61,8 +61,8 @@ fn without_group_checksums_unused_counts_stay_unchanged() {
     assert_eq!((before.itable_unused, after.itable_unused), (u16::MAX.into(), u16::MAX.into()));
 }
 
-/// As in the kernel and e2fsck, a group that was never used has no inodes, whatever `bg_itable_unused` says. Otherwise e2fsck would find inodes
-/// in old bytes of its table.
+/// As in the kernel and e2fsck, a group that was never used has no inodes, whatever
+/// `bg_itable_unused` says. Otherwise e2fsck would find inodes in old bytes of its table.
 #[test]
 fn the_unused_count_of_an_unused_group_has_no_meaning() {
     const GROUP: GroupNo = GroupNo(1);
@@ -121,8 +121,9 @@ fn a_changed_inode_gets_all_extra_fields() {
     image.fsck();
 }
 
-/// `ext4_expand_extra_isize_ea`: attributes move from the inode to the block until the fields fit; if a large value fills the
-/// block, there is room only for the fields that all inodes of the volume shall have.
+/// `ext4_expand_extra_isize_ea`: attributes move from the inode to the block until the fields fit;
+/// if a large value fills the block, there is room only for the fields that all inodes of the
+/// volume shall have.
 #[test]
 fn attributes_move_to_the_block_for_extra_fields() {
     for (name, value, expected) in [("fits", 2, 720), ("too-large", 956, 656)] {
@@ -191,7 +192,8 @@ fn attributes_make_room_for_extra_fields() {
     }
 }
 
-/// Makes a volume with all files that the superblock names. Returns their inodes besides the reserved ones.
+/// Makes a volume with all files that the superblock names. Returns their inodes besides the
+/// reserved ones.
 fn with_own_files() -> Option<(Image, Vec<u32>)> {
     let features = "quota,project,orphan_file,^metadata_csum,^uninit_bg";
     let options = ["-b", "1024", "-O", features, "-E"];
@@ -202,8 +204,8 @@ fn with_own_files() -> Option<(Image, Vec<u32>)> {
     Some((image, own))
 }
 
-/// A bitmap with a right count marks an inode free that the superblock names, or a reserved one: no new file
-/// gets it, and no new file clears its block of the table.
+/// A bitmap with a right count marks an inode free that the superblock names, or a reserved one: no
+/// new file gets it, and no new file clears its block of the table.
 #[test]
 fn a_bitmap_that_marks_an_own_inode_free_allocates_nothing() {
     let Some((sound, own)) = with_own_files() else { return };
@@ -265,7 +267,8 @@ fn no_entry_leads_to_an_own_inode() {
     assert_eq!(inodes.iter().map(stat).collect::<Vec<_>>(), before);
 }
 
-/// Four extents of the same 10,000 blocks on a volume of 32,768 blocks. With half a million, `fiemap` took 400 MiB.
+/// Four extents of the same 10,000 blocks on a volume of 32,768 blocks. With half a million,
+/// `fiemap` took 400 MiB.
 #[test]
 fn a_file_that_maps_more_blocks_than_the_volume_has_is_damaged_on_a_read_only_volume_too() {
     let options = ["-b", "1024", "-O", "^metadata_csum,^uninit_bg,^has_journal"];
@@ -313,7 +316,8 @@ fn an_inode_whose_bitmap_says_that_it_is_free_is_not_used_for_writing() {
     image.debugfs_write("set_bg 0 checksum calc");
     let device = MemDevice::from_bytes(std::fs::read(image.path()).unwrap());
     let open = || Volume::open_device(Arc::new(device.fork()), &untimed()).unwrap();
-    // The first new inode gets the number of `/one`, and the second one does not get the other number while it is in use.
+    // The first new inode gets the number of `/one`, and the second one does not get the other
+    // number while it is in use.
     let volume = open();
     let two = volume.resolve("/two").unwrap();
     volume.write("/new", "").unwrap();
@@ -369,7 +373,8 @@ fn counts_that_no_group_can_have_are_taken_from_its_bitmaps() {
     }
 }
 
-/// Groups that were never used: their bitmaps are made from the layout. The kernel takes the count of blocks from there, too.
+/// Groups that were never used: their bitmaps are made from the layout. The kernel takes the count
+/// of blocks from there, too.
 #[test]
 fn counts_of_bitmaps_that_were_never_written_are_taken_from_the_layout() {
     for (mib, options, count) in [

@@ -1,4 +1,5 @@
-//! Files by path: how they are opened, created and copied, what handles may do, cursors, and walks of trees.
+//! Files by path: how they are opened, created and copied, what handles may do, cursors, and walks
+//! of trees.
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};

@@ -10,7 +10,8 @@ const BLOCK: usize = 1024;
 /// Each inode has a block of its own in the inode table.
 const SHAPE: Shape =
     Shape { inode_size: BLOCK as u16, inode_ratio: Some(4096), ..Shape::new(8, BLOCK as u32, true) };
-/// More inodes than one transaction has blocks: a transaction has a quarter of the log, of 1024 blocks.
+/// More inodes than one transaction has blocks: a transaction has a quarter of the log, of 1024
+/// blocks.
 const FILES: usize = 600;
 const LONG_AGO: Timestamp = Timestamp { seconds: 5, nanoseconds: 0 };
 
@@ -26,7 +27,8 @@ fn create(volume: &Volume, nth: usize) -> DirectFile {
     file
 }
 
-/// Overwrites files, calls `commit`, and returns the number of files whose times a crash then loses.
+/// Overwrites files, calls `commit`, and returns the number of files whose times a crash then
+/// loses.
 fn lost_after(commit: impl Fn(&Volume)) -> usize {
     let device = Arc::new(SHAPE.make());
     let volume = Volume::open_device(Arc::clone(&device) as _, &untimed()).expect("the volume opens");

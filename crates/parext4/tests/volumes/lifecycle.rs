@@ -85,7 +85,8 @@ fn a_file_that_keeps_times_writes_without_a_date() {
     let far = Timestamp { seconds: 5_000_000_000, nanoseconds: 1 };
     let set = SetAttributes::new().mtime(far);
     file.node().set_attributes(&set).unwrap();
-    // Allocated, overwritten, converted, in memory, and by a queue that also writes with a given time.
+    // Allocated, overwritten, converted, in memory, and by a queue that also writes with a given
+    // time.
     file.write_all_at(&[1; 4096], 0).unwrap();
     file.write_all_at(&[2; 4096], 0).unwrap();
     file.allocate(4096..8192, FileSize::Extend).unwrap();
@@ -165,7 +166,8 @@ fn synced_data_survives_a_close_at_any_moment() {
     }
 }
 
-/// Renames files over each other, exchanges them and moves a directory, from `start` until the volume is closed.
+/// Renames files over each other, exchanges them and moves a directory, from `start` until the
+/// volume is closed.
 fn rename_until_closed(volume: &Volume, thread: usize, start: &Barrier) {
     let path = |dir: usize, name: &str| format!("/{thread}{dir}/{name}");
     for dir in 0..2 {

@@ -1,4 +1,5 @@
-//! The cache of inodes, directories and other metadata: its budget, inodes by number, and concurrent reads.
+//! The cache of inodes, directories and other metadata: its budget, inodes by number, and
+//! concurrent reads.
 
 use std::io::{self, IoSliceMut};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,9 +65,10 @@ fn a_walk_over_many_directories_stays_within_the_budget() {
     });
     assert_eq!(visited, COUNT);
     let stats = volume.metadata_cache_stats();
-    // All directories together use many times the budget. A lookup adds at most 16 KiB: the inode, the directory's block, and
-    // a block of the inode table. Entries that were used while the last quarter of the budget was charged stay. How many more
-    // inodes stay depends on the order of the names, which follows the volume's random hash seed.
+    // All directories together use many times the budget. A lookup adds at most 16 KiB: the inode,
+    // the directory's block, and a block of the inode table. Entries that were used while the last
+    // quarter of the budget was charged stay. How many more inodes stay depends on the order of the
+    // names, which follows the volume's random hash seed.
     let recent = BUDGET / 4 / (16 << 10);
     assert!(stats.inodes >= recent as u64, "recently used inodes stay: {stats:?}");
     assert!(stats.bytes > (BUDGET - BUDGET / 16) as u64, "the budget is used: {stats:?}");
@@ -113,7 +115,8 @@ fn the_read_of_an_inode_delays_no_other_inode() {
     let root = volume.root().unwrap();
     let create = |nth: u32| root.create(format!("{nth}").as_bytes(), &NewInode::new()).unwrap().id();
     let files: Vec<_> = (0..600).map(create).collect();
-    // Some of these inodes share the first one's shard of the cache, and all are in other blocks of the table.
+    // Some of these inodes share the first one's shard of the cache, and all are in other blocks of
+    // the table.
     let (one, others) = (files[0], &files[16..]);
     drop(root);
     volume.close().unwrap();
@@ -149,8 +152,8 @@ impl Hooks for FailOneRead {
     }
 }
 
-/// Two inodes share a block. The read for one fails; the other thread waits for that read, and then reads the block
-/// itself.
+/// Two inodes share a block. The read for one fails; the other thread waits for that read, and then
+/// reads the block itself.
 #[test]
 fn a_block_is_in_memory_once_after_a_read_that_failed() {
     let memory = with_directories(0);

@@ -1,5 +1,5 @@
-//! New volumes against other programs: e2fsck checks them, mke2fs makes the same, resize2fs grows them, and the
-//! kernel mounts them.
+//! New volumes against other programs: e2fsck checks them, mke2fs makes the same, resize2fs grows
+//! them, and the kernel mounts them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -137,7 +137,8 @@ fn facts(path: &Path) -> Vec<String> {
     text.lines().filter(wanted).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }
 
-/// Returns the blocks of each group, and the places of superblocks and descriptors in it, as dumpe2fs prints them.
+/// Returns the blocks of each group, and the places of superblocks and descriptors in it, as
+/// dumpe2fs prints them.
 fn groups(path: &Path) -> Vec<String> {
     const SAME: &[&str] = &["Group ", "Primary", "Backup", "Reserved"];
     let text = run(Command::new("dumpe2fs").arg(path));
@@ -236,7 +237,8 @@ fn old_and_unusual_geometry_is_as_mke2fs_makes_it() {
     }
 }
 
-/// On a device that does not read as zeros, with all that a volume without checksums of groups must zero.
+/// On a device that does not read as zeros, with all that a volume without checksums of groups must
+/// zero.
 #[test]
 fn volumes_with_the_same_identity_have_the_same_bytes() {
     let options = MkfsOptions::new().uuid([1; 16]).hash_seed([2; 16]).now(1_000_000_000);
@@ -450,7 +452,8 @@ impl Drop for Mount {
     }
 }
 
-/// Mounts an image with the kernel, writes files, unmounts it and checks it. Needs root and loop devices.
+/// Mounts an image with the kernel, writes files, unmounts it and checks it. Needs root and loop
+/// devices.
 fn kernel_round_trip(path: &Path) {
     let dir = tempfile::tempdir().unwrap();
     let mounted = output(Command::new("mount").args(["-t", "ext4", "-o", "loop"]).arg(path).arg(dir.path()));

@@ -116,7 +116,8 @@ fn the_counters_match_the_table() {
 }
 
 const THREADS: usize = 8;
-/// Blocks that belong to one thread, interleaved with the other threads' blocks, and blocks that all threads write.
+/// Blocks that belong to one thread, interleaved with the other threads' blocks, and blocks that
+/// all threads write.
 const OWN: u64 = 24;
 const SHARED: u64 = 16;
 const FILE: u32 = 1;
@@ -157,7 +158,8 @@ impl Worker<'_> {
         Stamp { file: FILE, writer: u32::try_from(self.thread).unwrap(), sequence: self.sequence, origin: 0 }
     }
 
-    /// Returns a sector of one of the thread's blocks, and a number of sectors, at most to the end of the block.
+    /// Returns a sector of one of the thread's blocks, and a number of sectors, at most to the end
+    /// of the block.
     fn own_place(&mut self) -> (u64, u64) {
         let block = SHARED + self.rng.below(OWN) * THREADS as u64 + self.thread;
         let whole = self.rng.chance(50);
@@ -326,8 +328,8 @@ fn slow(policy: Policy) -> (Volume, DirectFile) {
     (volume, file)
 }
 
-/// Writes both ranges at once, in fresh blocks, until one has waited for the other. Returns the explanation of the
-/// wait.
+/// Writes both ranges at once, in fresh blocks, until one has waited for the other. Returns the
+/// explanation of the wait.
 fn wait_of(policy: Policy, places: [(u64, usize); 2]) -> String {
     for _ in 0..100 {
         let (volume, file) = slow(policy);

@@ -1,4 +1,5 @@
-//! Errors found in a volume are recorded in its superblock, where e2fsprogs and the kernel read them.
+//! Errors found in a volume are recorded in its superblock, where e2fsprogs and the kernel read
+//! them.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +14,8 @@ use parext4_format::superblock::Superblock;
 use testkit::volume::{DirectFiles as _, Shape, untimed};
 use testkit::{Image, tool};
 
-/// Returns the lines of dumpe2fs on the state and the recorded errors of a superblock, with single spaces.
+/// Returns the lines of dumpe2fs on the state and the recorded errors of a superblock, with single
+/// spaces.
 fn record(image: &Path) -> Option<String> {
     let output = tool(Command::new("dumpe2fs").arg("-h").arg(image))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -30,7 +32,8 @@ fn assert_preening_checks(image: &Path) {
     assert!(text.contains("contains a file system with errors, check forced"), "{text}");
 }
 
-/// Makes a volume in a file, with a directory whose block fails its checksum. Returns the number of that block.
+/// Makes a volume in a file, with a directory whose block fails its checksum. Returns the number of
+/// that block.
 fn damaged() -> Option<(Image, u64)> {
     let image = Image::mke2fs(16, &["-b", "1024"])?;
     let volume = image.open();
@@ -99,7 +102,8 @@ fn damage_is_recorded_once_until_e2fsck_has_repaired_it() {
     assert_eq!(record(&image.path()).unwrap(), "Filesystem state: clean\n");
 }
 
-/// A request fails after a first transaction is in the log. That transaction's superblock does not have the error.
+/// A request fails after a first transaction is in the log. That transaction's superblock does not
+/// have the error.
 #[test]
 fn a_volume_stopped_by_a_failed_write_or_flush_records_it() {
     let kinds = [FaultKind::Writes, FaultKind::Flushes];
@@ -151,7 +155,8 @@ fn superblock(device: &MemDevice) -> Superblock {
     Superblock::parse(&device.snapshot()[1024..2048]).unwrap()
 }
 
-/// Returns the error that the superblock of the journal has on record. `None` if the volume has no journal.
+/// Returns the error that the superblock of the journal has on record. `None` if the volume has no
+/// journal.
 fn journal_error(device: &MemDevice) -> Option<i32> {
     let bytes = device.snapshot();
     let journal = bytes.chunks_exact(4096).find_map(|block| JournalSuperblock::parse(block).ok());

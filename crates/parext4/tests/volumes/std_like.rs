@@ -1,4 +1,5 @@
-//! Makes the same calls on a file of the system, by the standard library, and on a file of a volume, and compares the results.
+//! Makes the same calls on a file of the system, by the standard library, and on a file of a
+//! volume, and compares the results.
 
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};

@@ -82,8 +82,8 @@ fn read_queued(volume: &Volume, file: &DirectFile, offset: u64, len: usize) -> R
     Ok(completion.buf.unwrap()[..count].to_vec())
 }
 
-/// Reads up to `len` bytes at `offset`, a multiple of 4 KiB, in every way. Returns the results in the order direct, queued, buffered,
-/// mapped.
+/// Reads up to `len` bytes at `offset`, a multiple of 4 KiB, in every way. Returns the results in
+/// the order direct, queued, buffered, mapped.
 fn read_all_ways(volume: &Volume, path: &str, offset: u64, len: usize) -> [Result<Vec<u8>, Error>; 4] {
     let file = open_direct(volume, path).unwrap();
     let mut direct = AlignedBuf::zeroed(len);
@@ -221,7 +221,8 @@ fn changed_bytes_are_found_in_every_kind_of_read() {
             let volume = open(&sound);
             let file = open_direct(&volume, &path(len)).unwrap();
             let tree = verity::offset(len);
-            // A block of data, the end of the file, the root block of the tree, and the block with the hashes of the first block.
+            // A block of data, the end of the file, the root block of the tree, and the block with
+            // the hashes of the first block.
             let lowest = protection.of(&data(len)).tree.len().div_ceil(protection.block_size) as u64;
             let per_block = protection.block_size / if protection.sha512 { 64 } else { 32 };
             let lowest = lowest - (len.div_ceil(protection.block_size).div_ceil(per_block)) as u64;
@@ -281,7 +282,8 @@ fn the_check_finds_a_tree_that_lacks_a_block() {
     );
 }
 
-/// Descriptors, their sizes and sizes of the file that no kernel writes: an error, but no panic and no large allocation.
+/// Descriptors, their sizes and sizes of the file that no kernel writes: an error, but no panic and
+/// no large allocation.
 #[test]
 fn arbitrary_descriptors_cause_no_panic() {
     let len = 70_000;
@@ -335,7 +337,8 @@ fn arbitrary_descriptors_cause_no_panic() {
     read(std::fs::read(image.path()).unwrap()).unwrap_err();
 }
 
-/// The kernel adds the file to the orphans before it writes the tree, and sets the flag when it removes it.
+/// The kernel adds the file to the orphans before it writes the tree, and sets the flag when it
+/// removes it.
 #[test]
 fn recovery_removes_the_tree_of_an_interrupted_enable() {
     for features in ["verity,^orphan_file", "verity,^orphan_file,^has_journal"] {
@@ -360,7 +363,8 @@ fn recovery_removes_the_tree_of_an_interrupted_enable() {
     }
 }
 
-/// A kernel without fs-verity can neither read these files nor change their attributes, but renames and removes them.
+/// A kernel without fs-verity can neither read these files nor change their attributes, but renames
+/// and removes them.
 #[test]
 fn the_kernel_and_parext4_rename_and_remove_each_others_files() {
     let Some(image) = image(4096, Protection::DEFAULT, &LENGTHS) else { return };

@@ -1,4 +1,5 @@
-//! Crashes during changes of attributes: each change is complete or absent, and synced changes stay.
+//! Crashes during changes of attributes: each change is complete or absent, and synced changes
+//! stay.
 
 use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};

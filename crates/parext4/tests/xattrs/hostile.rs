@@ -85,7 +85,8 @@ fn a_block_that_cannot_be_one_is_named() {
     }
 }
 
-/// A block that counts no inode cannot lose one. The last name of such a file stays, and the volume can be changed.
+/// A block that counts no inode cannot lose one. The last name of such a file stays, and the volume
+/// can be changed.
 #[test]
 fn a_block_that_counts_no_inode_stops_no_volume() {
     let Some(image) = Image::mke2fs(8, &["-b", "1024", "-I", "128", "-O", "^metadata_csum"]) else { return };
@@ -111,7 +112,8 @@ fn a_block_that_counts_no_inode_stops_no_volume() {
     volume.close().unwrap();
 }
 
-/// Without `ea_inode`, an entry whose value is in an inode is damage, which does not keep the inode from being deleted.
+/// Without `ea_inode`, an entry whose value is in an inode is damage, which does not keep the inode
+/// from being deleted.
 #[test]
 fn a_file_with_a_value_in_an_inode_without_the_feature_is_deleted() {
     let shape = Shape { features: "^metadata_csum", ..Shape::new(8, 1024, false) };

@@ -71,7 +71,8 @@ fn the_kernel_reads_and_removes_values_of_parext4() {
     }
 }
 
-/// Inodes with the same value share its inode in the kernel, and inodes with the same attributes share a block.
+/// Inodes with the same value share its inode in the kernel, and inodes with the same attributes
+/// share a block.
 #[test]
 fn values_that_the_kernel_shares() {
     for image in images() {
@@ -120,7 +121,8 @@ fn values_that_the_kernel_shares() {
     }
 }
 
-/// Threads change, remove and delete the users of one block that refers to one value. The last of them deletes the value.
+/// Threads change, remove and delete the users of one block that refers to one value. The last of
+/// them deletes the value.
 #[test]
 fn the_last_user_of_a_shared_block_deletes_its_values() {
     const FILES: u32 = 60;
@@ -134,7 +136,8 @@ fn the_last_user_of_a_shared_block_deletes_its_values() {
             for nth in 0..FILES {
                 let path = root.join(nth.to_string());
                 std::fs::write(&path, b"").unwrap();
-                // More than the inode has room for, so that the entry of the large value is in the block too.
+                // More than the inode has room for, so that the entry of the large value is in the
+                // block too.
                 setxattr(&path, "user.small", &value(300), XattrFlags::empty()).unwrap();
                 let name = format!("user.{}", "n".repeat(100));
                 setxattr(&path, name, &value(9000), XattrFlags::empty()).unwrap();
@@ -221,7 +224,8 @@ fn a_full_volume_keeps_the_old_value() {
     }
 }
 
-/// Values that cannot be read are errors, and the rest of the volume works. An inode that is still a value's goes with its last entry.
+/// Values that cannot be read are errors, and the rest of the volume works. An inode that is still
+/// a value's goes with its last entry.
 #[test]
 fn damaged_values_are_errors() {
     type Damage = fn(&Image, u32);
@@ -312,8 +316,8 @@ fn deleting_a_file_deletes_its_values_without_the_feature() {
     image.fsck();
 }
 
-/// Lustre names the owner in the inode of a value, and counts neither entries nor, for the owner, blocks. A value with these numbers that
-/// fits the hash of its entry is counted all the same.
+/// Lustre names the owner in the inode of a value, and counts neither entries nor, for the owner,
+/// blocks. A value with these numbers that fits the hash of its entry is counted all the same.
 #[test]
 fn deleting_a_file_deletes_values_that_name_their_owner() {
     for is_of_lustre in [false, true] {
@@ -339,7 +343,8 @@ fn deleting_a_file_deletes_values_that_name_their_owner() {
     }
 }
 
-/// e2fsck tells a short target from the blocks of a longer one by the inode's blocks, unless one of them is for attributes.
+/// e2fsck tells a short target from the blocks of a longer one by the inode's blocks, unless one of
+/// them is for attributes.
 #[test]
 fn a_short_symbolic_link_with_a_large_value_has_a_block_of_attributes() {
     let Some(image) = Image::mke2fs(8, &["-b", "1024", "-I", "256", "-O", "ea_inode"]) else { return };
@@ -371,7 +376,8 @@ fn a_short_symbolic_link_with_a_large_value_has_a_block_of_attributes() {
     image.fsck();
 }
 
-/// A damaged number of references, or a list of orphans that names a value beside its owner, does not stop the volume.
+/// A damaged number of references, or a list of orphans that names a value beside its owner, does
+/// not stop the volume.
 #[test]
 fn values_that_count_too_few_entries_are_deleted_once() {
     for is_orphan in [false, true] {
@@ -413,7 +419,8 @@ fn a_value_is_no_file() {
     volume.close().unwrap();
 }
 
-/// Sets attributes of a node until it has room for the entry of an access list, but not for the list of [`full_list`].
+/// Sets attributes of a node until it has room for the entry of an access list, but not for the
+/// list of [`full_list`].
 fn fill(node: &InodeRef) {
     for n in 100.. {
         if node.set_xattr(format!("user.{n}").as_bytes(), b"", XattrMode::Create).is_err() {
@@ -459,8 +466,8 @@ fn a_new_owner_is_charged_for_the_values_that_new_permissions_leave() {
     image.fsck();
 }
 
-/// Values in the block leave an eighth of it, and at most 1024 bytes, to entries. A value that would not gets an inode, except one that
-/// replaces a value of the same length.
+/// Values in the block leave an eighth of it, and at most 1024 bytes, to entries. A value that
+/// would not gets an inode, except one that replaces a value of the same length.
 #[test]
 fn the_block_has_room_for_entries_as_in_the_kernel() {
     let name = |letter: char| format!("user.{}", letter.to_string().repeat(200));
@@ -469,7 +476,8 @@ fn the_block_has_room_for_entries_as_in_the_kernel() {
         let most = block - block / 8;
         let mut orders = [most - 4, most - 1, most, most + 1, block - 57, block - 56].map(long).to_vec();
         orders.push((0..60).map(|n| (format!("user.{n}"), 100)).collect());
-        // A value in the block that is replaced, by one of the same length and by values of other lengths.
+        // A value in the block that is replaced, by one of the same length and by values of other
+        // lengths.
         orders.push(
             [most, most - 2, most + 4, most, 10, most + 1].map(|len| ("user.a".to_owned(), len)).into(),
         );

@@ -32,7 +32,8 @@ fn a_visit_returns_what_list_and_get_return() {
     }
 }
 
-/// A call of `get_xattr` for each name would take some hundred times as long as a list of the names.
+/// A call of `get_xattr` for each name would take some hundred times as long as a list of the
+/// names.
 #[test]
 fn a_visit_of_many_attributes_reads_them_once() {
     let Some(image) = Image::mke2fs(64, &["-b", "65536"]) else { return };
@@ -54,7 +55,8 @@ fn a_visit_of_many_attributes_reads_them_once() {
     assert!(visit < 40 * list, "{visit:?}, while a list takes {list:?}");
 }
 
-/// As the kernel, which no program can ask for a longer value. The size is in the entry, so the value need not be read.
+/// As the kernel, which no program can ask for a longer value. The size is in the entry, so the
+/// value need not be read.
 #[test]
 fn a_value_longer_than_the_limit_of_programs_is_not_read() {
     let Some(image) = Image::mke2fs(16, &["-b", "1024", "-O", "ea_inode,^metadata_csum,^has_journal"]) else {

@@ -17,8 +17,8 @@ pub trait Ranges: Sync {
     fn visit(&self, own: &mut Self::OfThread, range: ByteRange, mode: Mode);
 }
 
-/// No lock: two compare-and-swaps on a word of the thread's own. This is the lower bound for a lock that records what is
-/// held.
+/// No lock: two compare-and-swaps on a word of the thread's own. This is the lower bound for a lock
+/// that records what is held.
 #[derive(Default)]
 pub struct CasPair;
 
@@ -65,8 +65,8 @@ impl Ranges for RwLock<()> {
     }
 }
 
-/// A tree of the held ranges, by their starts, under a mutex; unfair. Each thread holds one range, so an interval tree
-/// (with the last end below each node) would save nothing.
+/// A tree of the held ranges, by their starts, under a mutex; unfair. Each thread holds one range,
+/// so an interval tree (with the last end below each node) would save nothing.
 #[derive(Default)]
 pub struct Tree {
     held: Mutex<BTreeMap<(u64, usize), (u64, Mode)>>,
@@ -98,9 +98,10 @@ impl Ranges for Tree {
     }
 }
 
-/// The list of Kogan, Dice and Issa (EuroSys 2020): all held ranges, sorted by their starts. A request inserts its node by
-/// one compare-and-swap, or spins while it conflicts with a node. A release marks its node, and the next thread that
-/// walks past it unlinks it. A single request acquires and releases the head of the list.
+/// The list of Kogan, Dice and Issa (EuroSys 2020): all held ranges, sorted by their starts. A
+/// request inserts its node by one compare-and-swap, or spins while it conflicts with a node. A
+/// release marks its node, and the next thread that walks past it unlinks it. A single request
+/// acquires and releases the head of the list.
 ///
 /// Each node is used once and never reclaimed, which favours this lock.
 #[derive(Default)]
@@ -186,7 +187,8 @@ impl List {
             return true;
         }
         while !self.insert(nodes, new) {}
-        // A conflicting node may have been inserted meanwhile in a part of the list that this thread had passed.
+        // A conflicting node may have been inserted meanwhile in a part of the list that this
+        // thread had passed.
         if node(nodes, new).is_shared() {
             Self::wait_for_writers_behind(nodes, new);
             return true;

@@ -1,8 +1,9 @@
 //! Measures the time to acquire and release a range, with rangelock and with other locks.
 //!
-//! `cargo bench -p rangelock` prints tables; `-- --json` prints one JSON object for each figure; `-- --rounds N` measures
-//! longer. A figure is the median of the rounds; in each round all locks run in turn. It is elapsed time divided by the
-//! number of operations of all threads, so with perfect scaling 2 threads take half the time of 1.
+//! `cargo bench -p rangelock` prints tables; `-- --json` prints one JSON object for each figure;
+//! `-- --rounds N` measures longer. A figure is the median of the rounds; in each round all locks
+//! run in turn. It is elapsed time divided by the number of operations of all threads, so with
+//! perfect scaling 2 threads take half the time of 1.
 
 mod locks;
 mod report;
@@ -141,7 +142,8 @@ fn expanded() -> RangeLock {
     lock
 }
 
-/// Measures one thread in special cases. Reports the best round, because only other programs disturb a single thread.
+/// Measures one thread in special cases. Reports the best round, because only other programs
+/// disturb a single thread.
 fn alone(report: &mut Report, rounds: usize) {
     let mut each = |name: &str, run: &mut dyn FnMut(u64)| {
         let mut one = || {
@@ -182,7 +184,8 @@ fn alone(report: &mut Report, rounds: usize) {
     }
 }
 
-/// Measures a release that grants the first of `waiters` callbacks queued for one byte, and the request that queues again.
+/// Measures a release that grants the first of `waiters` callbacks queued for one byte, and the
+/// request that queues again.
 fn in_queue_for_a_byte(waiters: usize, measure: impl FnOnce(&mut dyn FnMut(u64))) {
     let (lock, byte) = (Arc::new(RangeLock::new()), ByteRange::new(0, 1));
     let (send, granted) = mpsc::channel::<OwnedRangeGuard>();

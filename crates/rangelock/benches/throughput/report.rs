@@ -53,7 +53,8 @@ impl Report {
         self.rows.push(Row { pattern, mode, threads, nanoseconds: nanoseconds.to_vec() });
     }
 
-    /// Prints, for each row, the throughput of rangelock divided by that of each other lock, and by its own with one thread.
+    /// Prints, for each row, the throughput of rangelock divided by that of each other lock, and by
+    /// its own with one thread.
     pub fn ratios(&self) {
         if self.json {
             return;

@@ -28,7 +28,8 @@ pub(crate) fn mutual_exclusion(lock: Arc<RangeLock>) {
     assert!(lock.is_idle());
 }
 
-/// Small requests keep arriving; none that arrives after the whole-range request is granted before it.
+/// Small requests keep arriving; none that arrives after the whole-range request is granted before
+/// it.
 pub(crate) fn whole_range_is_not_passed(lock: Arc<RangeLock>) {
     // Grants in order. A small request records whether it was made after the whole-range request.
     let grants = Arc::new(Mutex::new(Vec::new()));
@@ -86,7 +87,8 @@ pub(crate) fn callback_release_elsewhere(lock: Arc<RangeLock>) {
     assert!(lock.is_idle());
 }
 
-/// A downgrade admits shared requests and excludes exclusive ones; a shrink admits requests for the released bytes.
+/// A downgrade admits shared requests and excludes exclusive ones; a shrink admits requests for the
+/// released bytes.
 pub(crate) fn downgrade_and_shrink(lock: Arc<RangeLock>) {
     let slots = Slots::new();
     let mut all = lock.lock_owned(ByteRange::ALL, Mode::Exclusive);
@@ -151,7 +153,8 @@ pub(crate) fn try_beside_lock(lock: Arc<RangeLock>) {
     assert!(lock.is_idle());
 }
 
-/// Requests are granted in the order in which they were made, and one that is cancelled wakes the next.
+/// Requests are granted in the order in which they were made, and one that is cancelled wakes the
+/// next.
 pub(crate) fn requests_in_order(lock: Arc<RangeLock>) {
     let order = Arc::new(Mutex::new((0, Vec::new())));
     let threads: Vec<_> = (0..3)

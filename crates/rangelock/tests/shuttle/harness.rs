@@ -14,7 +14,8 @@ const WRITER: u64 = 1 << 32;
 
 pub(crate) type Model = fn(Arc<RangeLock>);
 
-/// The state of the lock in which a model starts. An expanded lock never shrinks, so each model runs from both.
+/// The state of the lock in which a model starts. An expanded lock never shrinks, so each model
+/// runs from both.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Start {
     /// A single slot for all ranges. Most models make it expand on the way.
@@ -41,15 +42,16 @@ pub(crate) fn check(model: Model) {
     }
 }
 
-/// Returns the number of schedules to try without a fault: [`ITERATIONS`], multiplied by `PAREXT4_MODEL_FACTOR`.
+/// Returns the number of schedules to try without a fault: [`ITERATIONS`], multiplied by
+/// `PAREXT4_MODEL_FACTOR`.
 fn without_fault() -> usize {
     let factor =
         std::env::var("PAREXT4_MODEL_FACTOR").map_or(1.0, |factor| factor.parse().expect("a number"));
     ((ITERATIONS as f64 * factor) as usize).max(1)
 }
 
-/// Returns true if `work` panics. Runs it on a new thread: after a panic while another task holds a lock, shuttle leaves
-/// the thread marked as panicking.
+/// Returns true if `work` panics. Runs it on a new thread: after a panic while another task holds a
+/// lock, shuttle leaves the thread marked as panicking.
 fn fails(work: impl FnOnce() + Send + 'static) -> bool {
     std::thread::spawn(work).join().is_err()
 }
@@ -62,15 +64,16 @@ pub(crate) fn check_finds(fault: Fault, start: Start, model: Model) {
     check_pct_finds(fault, start, model);
 }
 
-/// Like [`check_finds`] with the PCT scheduler only: for faults that need one thread delayed for longer than the random
-/// scheduler ever does.
+/// Like [`check_finds`] with the PCT scheduler only: for faults that need one thread delayed for
+/// longer than the random scheduler ever does.
 pub(crate) fn check_pct_finds(fault: Fault, start: Start, model: Model) {
     let run = move || model(start.lock(Some(fault)));
     let finds = fails(move || shuttle::check_pct(run, ITERATIONS, PCT_DEPTH));
     assert!(finds, "the PCT scheduler misses {fault:?} from {start:?}");
 }
 
-/// Counters, one for each byte, that detect two holders that should exclude each other. Each access is a scheduling point.
+/// Counters, one for each byte, that detect two holders that should exclude each other. Each access
+/// is a scheduling point.
 pub(crate) struct Slots([AtomicU64; SLOTS as usize]);
 
 impl Slots {
@@ -106,7 +109,8 @@ fn weight(mode: Mode) -> u64 {
     if mode == Mode::Exclusive { WRITER } else { 1 }
 }
 
-/// Joins all threads. Takes an array, because a lazy iterator would start each thread after the previous one ended.
+/// Joins all threads. Takes an array, because a lazy iterator would start each thread after the
+/// previous one ended.
 pub(crate) fn join_all<const N: usize>(threads: [thread::JoinHandle<()>; N]) {
     for thread in threads {
         thread.join().unwrap();

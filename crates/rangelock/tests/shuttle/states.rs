@@ -5,7 +5,8 @@ use rangelock::{ByteRange, Mode, RangeLock};
 use shuttle::thread;
 use std::sync::Arc;
 
-/// Shared holders of one range are counted. An exclusive request waits for the last and is not passed.
+/// Shared holders of one range are counted. An exclusive request waits for the last and is not
+/// passed.
 pub(crate) fn shared_holders_of_one_range(lock: Arc<RangeLock>) {
     let slots = Slots::new();
     let range = ByteRange::new(0, 1);
@@ -22,7 +23,8 @@ pub(crate) fn shared_holders_of_one_range(lock: Arc<RangeLock>) {
     assert!(lock.is_idle());
 }
 
-/// Requests for other ranges in the same slot, or in several slots, arrive and leave while one is held or released.
+/// Requests for other ranges in the same slot, or in several slots, arrive and leave while one is
+/// held or released.
 pub(crate) fn words_and_queues(lock: Arc<RangeLock>) {
     let slots = Slots::new();
     let requests = [(0, 1), (0, 2), (1, 2), (1, 3)].map(|(start, end)| ByteRange::new(start, end));
@@ -40,7 +42,8 @@ pub(crate) fn words_and_queues(lock: Arc<RangeLock>) {
     assert!(lock.is_idle());
 }
 
-/// Requests that arrive in the single slot are excluded, granted and released correctly after the expansion.
+/// Requests that arrive in the single slot are excluded, granted and released correctly after the
+/// expansion.
 pub(crate) fn expansion(lock: Arc<RangeLock>) {
     let slots = Slots::new();
     let wants = |range, mode| {
@@ -63,7 +66,8 @@ pub(crate) fn expansion(lock: Arc<RangeLock>) {
     assert!(lock.is_idle());
 }
 
-/// A request that is about to acquire the single slot when the lock expands does not acquire it there.
+/// A request that is about to acquire the single slot when the lock expands does not acquire it
+/// there.
 pub(crate) fn late_for_the_single_slot(lock: Arc<RangeLock>) {
     let slots = Slots::new();
     let held = [0, 1].map(|byte| lock.lock_owned(ByteRange::new(byte, byte + 1), Mode::Exclusive));

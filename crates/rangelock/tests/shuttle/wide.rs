@@ -36,8 +36,8 @@ pub(crate) fn wide_waits_for_all(lock: Arc<RangeLock>) {
     assert!(lock.is_idle());
 }
 
-/// A wide request that finds slots free excludes requests that arrive there later, by word or by queue. After its release
-/// the lock is idle.
+/// A wide request that finds slots free excludes requests that arrive there later, by word or by
+/// queue. After its release the lock is idle.
 pub(crate) fn wide_beside_narrow(lock: Arc<RangeLock>) {
     let slots = Slots::new();
     let requests = [ByteRange::ALL, ByteRange::new(0, 1), ByteRange::new(0, 1), ByteRange::new(1, 3)];
@@ -51,7 +51,8 @@ pub(crate) fn wide_beside_narrow(lock: Arc<RangeLock>) {
     assert!(lock.is_idle());
 }
 
-/// A request that waits for the mutex of its slot's queue detects a wide request that arrived meanwhile.
+/// A request that waits for the mutex of its slot's queue detects a wide request that arrived
+/// meanwhile.
 pub(crate) fn wide_beside_queues(lock: Arc<RangeLock>) {
     let slots = Slots::new();
     let byte = ByteRange::new(0, 1);

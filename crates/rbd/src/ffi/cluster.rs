@@ -12,7 +12,8 @@ use super::library::{Handle, Library};
 use super::values::{c_string, check, pointer, text};
 use crate::image_url::ImageUrl;
 
-/// `RBD_IMAGE_OPTION_FEATURES_SET`: features that a new image has in addition to the defaults of the configuration.
+/// `RBD_IMAGE_OPTION_FEATURES_SET`: features that a new image has in addition to the defaults of
+/// the configuration.
 const FEATURES_SET: c_int = 8;
 /// `RBD_FEATURE_EXCLUSIVE_LOCK`.
 pub(crate) const EXCLUSIVE_LOCK: u64 = 1 << 2;
@@ -26,7 +27,8 @@ pub(crate) struct Cluster {
     pub(super) pool: Handle,
 }
 
-// SAFETY: librados locks its own state; connections and pools may be used by several threads at the same time.
+// SAFETY: librados locks its own state; connections and pools may be used by several threads at the
+// same time.
 unsafe impl Send for Cluster {}
 // SAFETY: as above.
 unsafe impl Sync for Cluster {}
@@ -61,7 +63,8 @@ impl Cluster {
     pub(crate) fn get(&self, name: &CStr) -> io::Result<String> {
         let mut value = [0u8; MAX_OPTION];
         let out = value.as_mut_ptr().cast();
-        // SAFETY: the handle is valid, the name ends with a zero byte, and `value` has the given length.
+        // SAFETY: the handle is valid, the name ends with a zero byte, and `value` has the given
+        // length.
         check(unsafe { (self.library.rados_conf_get)(self.cluster, name.as_ptr(), out, value.len()) })?;
         Ok(text(&value))
     }
@@ -75,8 +78,8 @@ impl Cluster {
     /// Sends a command in JSON to the monitors, and drops their output.
     pub(super) fn command(&self, command: &str) -> io::Result<()> {
         let command = c_string(command)?;
-        // SAFETY: the connection is open, and the array has one string that ends with a zero byte. Null stands for no input, and for
-        // output that is not wanted.
+        // SAFETY: the connection is open, and the array has one string that ends with a zero byte.
+        // Null stands for no input, and for output that is not wanted.
         Ok(check(unsafe {
             (self.library.rados_mon_command)(
                 self.cluster,
@@ -102,7 +105,8 @@ impl Cluster {
     /// Opens the pool and the namespace of `url`.
     pub(crate) fn open_pool(&mut self, url: &ImageUrl) -> io::Result<()> {
         let pool = c_string(&url.pool)?;
-        // SAFETY: the connection is open, the name ends with a zero byte, `self.pool` receives the handle.
+        // SAFETY: the connection is open, the name ends with a zero byte, `self.pool` receives the
+        // handle.
         check(unsafe { (self.library.rados_ioctx_create)(self.cluster, pool.as_ptr(), &raw mut self.pool) })?;
         if let Some(namespace) = &url.namespace {
             let namespace = c_string(namespace)?;
@@ -125,7 +129,8 @@ impl Cluster {
     pub(crate) fn create(&self, name: &str, size: u64) -> io::Result<()> {
         let name = c_string(name)?;
         let mut options = null_mut();
-        // SAFETY: `options` receives a handle, which is destroyed below. The pool is open; the name ends with a zero byte.
+        // SAFETY: `options` receives a handle, which is destroyed below. The pool is open; the name
+        // ends with a zero byte.
         let code = unsafe {
             (self.library.rbd_image_options_create)(&raw mut options);
             let code = (self.library.rbd_image_options_set_uint64)(options, FEATURES_SET, EXCLUSIVE_LOCK);
@@ -143,7 +148,8 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // SAFETY: both handles are valid, or the pool is null because it was not opened. An image in the pool is closed by now.
+        // SAFETY: both handles are valid, or the pool is null because it was not opened. An image
+        // in the pool is closed by now.
         unsafe {
             if !self.pool.is_null() {
                 (self.library.rados_ioctx_destroy)(self.pool);

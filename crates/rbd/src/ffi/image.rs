@@ -181,8 +181,8 @@ impl Image {
         let [tag, clients, cookies, addresses] = &mut texts;
         let mut lens = [MAX_TEXT; 4];
         let [tag_len, clients_len, cookies_len, addresses_len] = &mut lens;
-        // SAFETY: the pool is open, the names end with a zero byte, and each buffer has the length that follows it. librados separates
-        // strings by zero bytes.
+        // SAFETY: the pool is open, the names end with a zero byte, and each buffer has the length
+        // that follows it. librados separates strings by zero bytes.
         let count = unsafe {
             (self.library().rados_list_lockers)(
                 self.cluster.pool,
@@ -205,7 +205,8 @@ impl Image {
         Ok((count > 0).then_some(locker))
     }
 
-    /// Returns the clients that watch the image, such as `client.4123`, with the numbers of their watches.
+    /// Returns the clients that watch the image, such as `client.4123`, with the numbers of their
+    /// watches.
     pub(crate) fn watchers(&self) -> io::Result<Vec<(String, u64)>> {
         let mut watchers: Vec<Watcher> = Vec::with_capacity(MAX_WATCHERS);
         let mut count = MAX_WATCHERS;
@@ -235,7 +236,8 @@ fn open(cluster: &Cluster, image: &str, snapshot: Option<&str>, read_only: bool)
 
 impl Drop for Image {
     fn drop(&mut self) {
-        // SAFETY: the image is open, and no request is in flight: each queue drains itself, and keeps the device.
+        // SAFETY: the image is open, and no request is in flight: each queue drains itself, and
+        // keeps the device.
         let code = unsafe { (self.library().rbd_close)(self.image) };
         if let Err(error) = check(code) {
             log::warn!("closing the image: {error}");
@@ -249,7 +251,8 @@ impl fmt::Debug for Image {
     }
 }
 
-/// Returns an address without its type, as librbd and blocklists have it: `v1:127.0.0.1:0/7` becomes `127.0.0.1:0/7`.
+/// Returns an address without its type, as librbd and blocklists have it: `v1:127.0.0.1:0/7`
+/// becomes `127.0.0.1:0/7`.
 fn untyped(address: &str) -> String {
     let rest = ["v1:", "v2:", "any:"].iter().find_map(|kind| address.strip_prefix(kind));
     rest.unwrap_or(address).to_owned()

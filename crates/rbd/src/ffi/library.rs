@@ -60,7 +60,8 @@ macro_rules! library {
             $(let library = open($file)?;
             $(
                 let address = symbol(library, $file, concat!(stringify!($name), "\0"))?;
-                // SAFETY: the library defines the function with this name and type since version 16, and stays loaded.
+                // SAFETY: the library defines the function with this name and type since version
+                // 16, and stays loaded.
                 let $name = unsafe {
                     std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($arg),*) -> $result>(address)
                 };
@@ -128,7 +129,8 @@ impl Library {
     /// Returns the libraries. The first successful call loads them; they are never unloaded.
     ///
     /// # Errors
-    /// [`io::ErrorKind::Unsupported`] if a library or a function is missing; the message names the package.
+    /// [`io::ErrorKind::Unsupported`] if a library or a function is missing; the message names the
+    /// package.
     pub(crate) fn get() -> io::Result<&'static Self> {
         static LIBRARY: OnceLock<Library> = OnceLock::new();
         if let Some(library) = LIBRARY.get() {
@@ -140,7 +142,8 @@ impl Library {
 }
 
 fn open(file: &CStr) -> io::Result<Handle> {
-    // SAFETY: the name ends with a zero byte. The library's constructors only register classes and options of Ceph.
+    // SAFETY: the name ends with a zero byte. The library's constructors only register classes and
+    // options of Ceph.
     let library = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if library.is_null() { Err(missing(file)) } else { Ok(library) }
 }
@@ -154,7 +157,8 @@ fn symbol(library: Handle, file: &CStr, name: &str) -> io::Result<*mut c_void> {
 
 /// Returns the error of a library that cannot be loaded, or has no such function.
 fn missing(file: &CStr) -> io::Error {
-    // SAFETY: `dlerror` returns null or a string of this thread that lives until its next call of these functions.
+    // SAFETY: `dlerror` returns null or a string of this thread that lives until its next call of
+    // these functions.
     let why = unsafe {
         let message = libc::dlerror();
         if message.is_null() { String::new() } else { CStr::from_ptr(message).to_string_lossy().into_owned() }

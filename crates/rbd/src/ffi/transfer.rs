@@ -30,10 +30,12 @@ struct InFlight<R> {
 }
 
 impl Image {
-    /// Fills `bufs` with the bytes at `offset`, and returns librbd's value: the number of bytes, or a negative error.
+    /// Fills `bufs` with the bytes at `offset`, and returns librbd's value: the number of bytes, or
+    /// a negative error.
     pub(crate) fn read(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> isize {
         let (library, image) = self.raw();
-        // SAFETY: a slice of `IoSliceMut` has the layout of an array of `iovec`. The buffers are borrowed until the call returns.
+        // SAFETY: a slice of `IoSliceMut` has the layout of an array of `iovec`. The buffers are
+        // borrowed until the call returns.
         self.wait(|completion| unsafe {
             (library.rbd_aio_readv)(image, bufs.as_mut_ptr().cast(), count(bufs), offset, completion)
         })
@@ -42,7 +44,8 @@ impl Image {
     /// Writes `bufs` at `offset`, and returns librbd's value: a negative number is an error.
     pub(crate) fn write(&self, offset: u64, bufs: &[IoSlice<'_>]) -> isize {
         let (library, image) = self.raw();
-        // SAFETY: a slice of `IoSlice` has the layout of an array of `iovec`. The buffers are borrowed until the call returns.
+        // SAFETY: a slice of `IoSlice` has the layout of an array of `iovec`. The buffers are
+        // borrowed until the call returns.
         self.wait(|completion| unsafe {
             (library.rbd_aio_writev)(image, bufs.as_ptr().cast(), count(bufs), offset, completion)
         })
@@ -66,7 +69,8 @@ impl Image {
     fn wait(&self, start: impl FnOnce(Handle) -> c_int) -> isize {
         let (library, _) = self.raw();
         let mut completion = null_mut();
-        // SAFETY: `completion` receives the handle. Without a callback librbd does not use the address.
+        // SAFETY: `completion` receives the handle. Without a callback librbd does not use the
+        // address.
         let code = unsafe { (library.rbd_aio_create_completion)(null_mut(), None, &raw mut completion) };
         if code < 0 {
             return code as isize;
@@ -85,8 +89,8 @@ impl Image {
         }
     }
 
-    /// Starts a batch of checked requests at `base` bytes from their offsets. `receiver` gets the batch and librbd's value once
-    /// the request has ended, also if it could not be started.
+    /// Starts a batch of checked requests at `base` bytes from their offsets. `receiver` gets the
+    /// batch and librbd's value once the request has ended, also if it could not be started.
     ///
     /// The caller keeps the image open until then.
     pub(crate) fn start<R: Receive>(&self, batch: Batch, base: u64, receiver: &Arc<R>) {
@@ -94,7 +98,8 @@ impl Image {
         let in_flight = InFlight { batch, receiver: Arc::clone(receiver), library };
         let in_flight = Box::into_raw(Box::new(in_flight));
         let mut completion = null_mut();
-        // SAFETY: `completion` receives the handle. The callback gets the address of `in_flight` once.
+        // SAFETY: `completion` receives the handle. The callback gets the address of `in_flight`
+        // once.
         let created = unsafe {
             (library.rbd_aio_create_completion)(in_flight.cast(), Some(on_complete::<R>), &raw mut completion)
         };
@@ -106,7 +111,8 @@ impl Image {
             unsafe { submit(library, image, &raw mut (*in_flight).batch, base, completion) }
         };
         if started < 0 {
-            // SAFETY: no callback follows a request that was not started, so this is the only owner of both.
+            // SAFETY: no callback follows a request that was not started, so this is the only owner
+            // of both.
             let in_flight = unsafe {
                 if created >= 0 {
                     (library.rbd_aio_release)(completion);
@@ -131,12 +137,14 @@ unsafe fn submit(
     base: u64,
     completion: Handle,
 ) -> c_int {
-    // SAFETY: the caller guarantees the address. No reference is used after the request has started.
+    // SAFETY: the caller guarantees the address. No reference is used after the request has
+    // started.
     let op = unsafe { &mut (*batch).requests_mut()[0].op };
     match op {
         Op::Read { offset, buf, len } => {
             let (start, target, len) = (base + *offset, buf.as_mut_ptr().cast(), *len);
-            // SAFETY: the buffer has at least `len` bytes. It belongs to the batch, and its bytes do not move with it.
+            // SAFETY: the buffer has at least `len` bytes. It belongs to the batch, and its bytes
+            // do not move with it.
             unsafe { (library.rbd_aio_read)(image, start, len, target, completion) }
         }
         Op::Write { offset, .. } => {
@@ -146,7 +154,8 @@ unsafe fn submit(
             let (first, parts_len) = (parts[0], count(&parts));
             if parts_len == 1 {
                 let (bytes, len) = (first.as_ptr().cast(), first.len());
-                // SAFETY: the bytes belong to a shared buffer that the batch keeps, and do not change.
+                // SAFETY: the bytes belong to a shared buffer that the batch keeps, and do not
+                // change.
                 return unsafe { (library.rbd_aio_write)(image, start, len, bytes, completion) };
             }
             // SAFETY: as above; librbd does not use the array itself after the call.

@@ -28,7 +28,8 @@ impl Image {
         let (library, image) = self.raw();
         let sender: *mut c_void = Box::into_raw(Box::new(changed)).cast();
         let mut handle = 0;
-        // SAFETY: the image is open. `sender` is valid until `unwatch` has returned, or this call has failed.
+        // SAFETY: the image is open. `sender` is valid until `unwatch` has returned, or this call
+        // has failed.
         let watched = check(unsafe { (library.rbd_update_watch)(image, &raw mut handle, on_update, sender) });
         let watch = UpdateWatch { handle, sender };
         match watched {
@@ -40,7 +41,8 @@ impl Image {
         }
     }
 
-    /// Ends a watch of this image, waits for a callback that runs, and drops the sender. Returns false if librbd refuses.
+    /// Ends a watch of this image, waits for a callback that runs, and drops the sender. Returns
+    /// false if librbd refuses.
     pub(crate) fn unwatch(&self, watch: UpdateWatch) -> bool {
         let (library, image) = self.raw();
         // SAFETY: the image is open and has registered the watch.
@@ -55,7 +57,8 @@ impl Image {
 
 impl UpdateWatch {
     fn free(self) {
-        // SAFETY: the address comes from `Box::into_raw` in `watch`, and no callback uses it any more.
+        // SAFETY: the address comes from `Box::into_raw` in `watch`, and no callback uses it any
+        // more.
         drop(unsafe { Box::from_raw(self.sender.cast::<Sender<()>>()) });
     }
 }

@@ -3,7 +3,8 @@
 /// Size of a block in bytes, and number of blocks.
 pub const BLOCK: usize = 4096;
 pub const BLOCKS: u64 = 4096;
-/// Bytes of a record: the writer, the block's number, a number that grows with each write, and a checksum of the three.
+/// Bytes of a record: the writer, the block's number, a number that grows with each write, and a
+/// checksum of the three.
 const RECORD: usize = 32;
 
 /// What a block holds.

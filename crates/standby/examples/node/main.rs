@@ -1,10 +1,12 @@
-//! A machine of a test: opens a volume on a network, or stands by for it, and writes blocks that name it until it fails or its
-//! input ends.
+//! A machine of a test: opens a volume on a network, or stands by for it, and writes blocks that
+//! name it until it fails or its input ends.
 //!
-//! `node NAME URL [--standby]` prints a line for each step: `standing by`, `open`, `covered` once it has written and synced
-//! every block, then `failed: ERROR` if a write fails, and `closed` or `not closed: ERROR`.
+//! `node NAME URL [--standby]` prints a line for each step: `standing by`, `open`, `covered` once
+//! it has written and synced every block, then `failed: ERROR` if a write fails, and `closed` or
+//! `not closed: ERROR`.
 //!
-//! `node --check IMAGE` prints how many blocks each machine wrote last, and fails if a block is torn.
+//! `node --check IMAGE` prints how many blocks each machine wrote last, and fails if a block is
+//! torn.
 
 mod block;
 mod writers;

@@ -32,7 +32,8 @@ fn poll(watch: &mut Watch, at: u64, poll_result: PollResult) -> Verdict {
 
 #[test]
 fn an_owner_is_gone_once_its_sequence_has_not_changed_for_the_wait() {
-    // Without a lock, the other machine may be opening the volume, and then changes nothing for the same time.
+    // Without a lock, the other machine may be opening the volume, and then changes nothing for the
+    // same time.
     for (lock, wait) in [(None, WAIT + 5), (lock(true), WAIT)] {
         let mut watch = Watch::new(POLL);
         let poll_result = |sequence| PollResult { lock: lock.clone(), mmp: open(sequence) };

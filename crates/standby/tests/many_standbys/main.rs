@@ -1,5 +1,6 @@
-//! Simulates a thousand volumes with a standby each: the load of the polls on the storage, and how long takeovers take. The
-//! standbys decide with the real [`Watch`](parext4_standby::Watch); time is simulated. docs/network.md contains the tables.
+//! Simulates a thousand volumes with a standby each: the load of the polls on the storage, and how
+//! long takeovers take. The standbys decide with the real [`Watch`](parext4_standby::Watch); time
+//! is simulated. docs/network.md contains the tables.
 
 mod storage;
 mod table;

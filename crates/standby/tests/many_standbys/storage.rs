@@ -12,7 +12,8 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// Returns when a request is done that begins at `start`: after 1 to 20 ms, or after the outage that it meets.
+    /// Returns when a request is done that begins at `start`: after 1 to 20 ms, or after the outage
+    /// that it meets.
     pub fn done(&self, start: Duration, rng: &mut Rng) -> Duration {
         let done = start + Duration::from_millis(rng.log_uniform(20));
         match self.outage {

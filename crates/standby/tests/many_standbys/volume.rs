@@ -78,8 +78,9 @@ impl Volume {
     }
 }
 
-/// Returns the time from the standby's decision to its mount: the monitors of Ceph put the owner on their blocklist, once a
-/// second for all takeovers of that second; the volume's journal is replayed, and the volume is mounted.
+/// Returns the time from the standby's decision to its mount: the monitors of Ceph put the owner on
+/// their blocklist, once a second for all takeovers of that second; the volume's journal is
+/// replayed, and the volume is mounted.
 fn time_to_open(decided: Duration, rng: &mut Rng) -> Duration {
     let to_next_second = Duration::from_secs(decided.as_secs() + 1) - decided;
     to_next_second + milliseconds(100 + rng.below(900))

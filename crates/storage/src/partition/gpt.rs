@@ -15,7 +15,8 @@ const MOST: u64 = 1 << 20;
 /// Bytes of the fields of an entry.
 const ENTRY: usize = 128;
 
-/// Reads the table, or its backup at the end of the disk if the first one is damaged. `None` if the disk has none.
+/// Reads the table, or its backup at the end of the disk if the first one is damaged. `None` if the
+/// disk has none.
 pub fn read_table(disk: &dyn Device) -> io::Result<Option<Vec<Partition>>> {
     let mut damage = None;
     for sector in SECTORS {

@@ -37,8 +37,8 @@ pub fn is_protective(disk: &dyn Device) -> io::Result<bool> {
     Ok(bytes[510..] == [0x55, 0xaa] && entries.any(|entry| entry[4] == PROTECTIVE))
 }
 
-/// Reads the table, which counts in sectors of `sector` bytes. `None` if the disk has no table. The boot sector of a file system has the
-/// signature of a table, but no valid entries.
+/// Reads the table, which counts in sectors of `sector` bytes. `None` if the disk has no table. The
+/// boot sector of a file system has the signature of a table, but no valid entries.
 pub fn read_table(disk: &dyn Device, sector: u64) -> io::Result<Option<PartitionTable>> {
     let Some(primary) = table(disk, 0)? else { return Ok(None) };
     if primary.is_empty() || primary.iter().any(|entry| entry.start == 0) {

@@ -1,5 +1,5 @@
-//! A random workload on names and files. After each kill of the server, the image is what a loss of power on both machines would
-//! leave, and must hold all that was synced.
+//! A random workload on names and files. After each kill of the server, the image is what a loss of
+//! power on both machines would leave, and must hold all that was synced.
 
 use super::*;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,7 +52,8 @@ fn kill_often(name: &str, kind: Kind) {
         while kill < settings::nbd_kills() || (names == 0 && kill < MOST_KILLS) {
             let syncs = locked(&model).clone();
             let image = served.kill();
-            // The image holds all that was synced before the kill, and any of the operations up to now.
+            // The image holds all that was synced before the kill, and any of the operations up to
+            // now.
             let possible = locked(&model).with_syncs_of(&syncs);
             names += check(&possible, &image, &format!("kill {kill}"));
             kill += 1;

@@ -1,7 +1,8 @@
 //! Volumes on NBD servers that are killed and started again under load.
 //!
-//! One server keeps writes in a cache that is lost with the process; so every write that no flush covers is lost unless the client sends it
-//! again. `PAREXT4_NBD_KILLS` is the number of kills of each test.
+//! One server keeps writes in a cache that is lost with the process; so every write that no flush
+//! covers is lost unless the client sends it again. `PAREXT4_NBD_KILLS` is the number of kills of
+//! each test.
 
 mod kills;
 mod writers;
@@ -72,12 +73,14 @@ impl Served {
     /// Makes a volume through the server and opens it.
     fn volume(&self, options: &VolumeOptions) -> Volume {
         let device = open_device(self.server.url("&reconnect=60"), &DeviceOptions::new()).unwrap();
-        // Copies of the image are opened while the volume is, which multi-mount protection would delay.
+        // Copies of the image are opened while the volume is, which multi-mount protection would
+        // delay.
         mkfs(&*device, &MkfsOptions::new().mmp(false).device_is_zero(true)).unwrap();
         Volume::open_device(device, options).unwrap()
     }
 
-    /// Lets the server run for a random time, kills it, copies the image, and starts it again after a random time.
+    /// Lets the server run for a random time, kills it, copies the image, and starts it again after
+    /// a random time.
     fn kill(&mut self) -> PathBuf {
         std::thread::sleep(Duration::from_millis(30 + self.rng.below(200)));
         self.server.kill();

@@ -1,10 +1,12 @@
 //! The check of the file of which threads move parts.
 //!
-//! Collapses, insertions and truncations race with writes, so most of the contents are not known. These rules hold:
+//! Collapses, insertions and truncations race with writes, so most of the contents are not known.
+//! These rules hold:
 //!
 //! 1. Each sector is zero or a whole sector of a write to this file.
 //! 2. Sectors of one write are in their order, and none is there twice.
-//! 3. If a write was the last change, overlapped no other one and was synced, it is where it was written.
+//! 3. If a write was the last change, overlapped no other one and was synced, it is where it was
+//!    written.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +17,8 @@ use super::{Begun, MAX_GROWTH, MAX_SECTORS, MOVED, file_number, index, is_known}
 /// A sector number after all of the file. Sectors of this file hold their number within the write.
 const FAR: u64 = 1 << 32;
 
-/// Checks the contents. `begun` has the changes that may be found; the file was synced at time `durable`.
+/// Checks the contents. `begun` has the changes that may be found; the file was synced at time
+/// `durable`.
 ///
 /// # Errors
 /// What is missing, or should not be there.
@@ -65,7 +68,8 @@ mod tests {
     use super::*;
     use testkit::sector::fill_append;
 
-    /// Checks a file of these sectors of a write of three sectors to sector 1, zero for `None`, with a sync at `durable`.
+    /// Checks a file of these sectors of a write of three sectors to sector 1, zero for `None`,
+    /// with a sync at `durable`.
     fn check_sectors(sectors: &[Option<usize>], durable: u64) -> Result<(), String> {
         let stamp = Stamp { file: file_number(MOVED), writer: 1, sequence: 1, origin: 0 };
         let mut written = [0; 3 * SECTOR];

@@ -122,7 +122,8 @@ fn a_rendered_source_has_all_changes() {
                     { if is(4) {  } else { b(); } } }";
     let text = rendered.text.replace("crate::mutant_switch::", "");
     assert_eq!(text, expected.replace('§', ""));
-    // An error in the code of a mutant belongs to it, and an error beside it to all that change the place.
+    // An error in the code of a mutant belongs to it, and an error beside it to all that change the
+    // place.
     let at = |code: &str| rendered.text.find(code).map(|at| at..at + 1).unwrap();
     assert_eq!(rendered.blame(&at("(a) != ")).into_iter().collect::<Vec<_>>(), [3]);
     assert_eq!(rendered.blame(&at("b();")).into_iter().collect::<Vec<_>>(), [4]);

@@ -8,7 +8,8 @@ use testkit::volume::journal_offset;
 
 /// Bytes of the journal of the volumes.
 const JOURNAL: u64 = 1 << 20;
-/// The bytes of the files of a tree have at most this number of values in one sector. Most sectors of metadata have more.
+/// The bytes of the files of a tree have at most this number of values in one sector. Most sectors
+/// of metadata have more.
 const VALUES: usize = 8;
 
 /// Returns the range of the journal on a device, in bytes.
@@ -17,7 +18,8 @@ pub fn journal(device: &MemDevice) -> Range<u64> {
     start..(start + JOURNAL).min(device.size())
 }
 
-/// Returns true if a sector holds metadata, or false if it holds file data, is unused, or has too few values to tell.
+/// Returns true if a sector holds metadata, or false if it holds file data, is unused, or has too
+/// few values to tell.
 pub fn is_likely(sector: &[u8]) -> bool {
     let mut seen = [false; 256];
     sector.iter().for_each(|&byte| seen[usize::from(byte)] = true);

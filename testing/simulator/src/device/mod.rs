@@ -1,5 +1,6 @@
-//! The simulated device: requests take times that the seed chooses, complete in any order, and fail; a power cut loses writes that were
-//! not flushed. By its profile it also breaks its contract.
+//! The simulated device: requests take times that the seed chooses, complete in any order, and
+//! fail; a power cut loses writes that were not flushed. By its profile it also breaks its
+//! contract.
 
 mod medium;
 mod metadata;
@@ -137,7 +138,8 @@ impl SimulatedDevice {
         self.medium.is_off()
     }
 
-    /// Cuts the power. All later requests fail. Writes under way may be on the device, as writes since the last flush.
+    /// Cuts the power. All later requests fail. Writes under way may be on the device, as writes
+    /// since the last flush.
     pub fn cut_power(&self) {
         if self.is_off() {
             return;
@@ -292,7 +294,8 @@ impl SimulatedDevice {
         result
     }
 
-    /// Performs a write that fails for a random set of its sectors. The superblock is not written in part.
+    /// Performs a write that fails for a random set of its sectors. The superblock is not written
+    /// in part.
     fn write_some(&self, number: u64) {
         let Some((offset, bytes)) = self.state.lock().in_flight.get(&number).cloned() else { return };
         if offset < SUPERBLOCK.end && offset + bytes.len() as u64 > SUPERBLOCK.start {
@@ -314,7 +317,8 @@ impl SimulatedDevice {
         match accepted.fate {
             Fate::Fails => Err(failed()),
             Fate::Lost => Ok(()),
-            // The time passes between the record of what the flush covers and the record of its success.
+            // The time passes between the record of what the flush covers and the record of its
+            // success.
             _ => self.recorder.flush(),
         }
     }

@@ -1,4 +1,5 @@
-//! A queue of the simulated device: each request has a time of its own, so requests complete in any order.
+//! A queue of the simulated device: each request has a time of its own, so requests complete in any
+//! order.
 
 use std::io;
 use std::sync::Arc;

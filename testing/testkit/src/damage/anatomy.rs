@@ -27,7 +27,8 @@ pub struct Anatomy {
     pub(super) structures: Vec<Vec<Structure>>,
     /// The blocks of the journal, if the volume has one of its own.
     pub(super) journal: Vec<u64>,
-    /// Blocks of metadata that a replay of the log does not depend on, so that every program replays the same.
+    /// Blocks of metadata that a replay of the log does not depend on, so that every program
+    /// replays the same.
     pub(super) independent: Vec<u64>,
 }
 

@@ -23,7 +23,8 @@ pub fn write(device: &MemDevice, at: u64, new: &[u8]) {
     device.write_at(start, &[IoSlice::new(&bytes)]).expect("a place in the volume");
 }
 
-/// Reads the whole sectors around `len` bytes, and returns their offset, their contents, and the place of the bytes in them.
+/// Reads the whole sectors around `len` bytes, and returns their offset, their contents, and the
+/// place of the bytes in them.
 fn sectors(device: &MemDevice, at: u64, len: usize) -> (u64, Vec<u8>, Range<usize>) {
     let start = at - at % SECTOR as u64;
     let within = usize::try_from(at - start).expect("less than a sector");

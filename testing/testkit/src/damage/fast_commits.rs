@@ -18,7 +18,8 @@ const NAMES: [u16; 3] = [CREATE, LINK, UNLINK];
 const ROOM: usize = 4 + 12;
 
 impl Anatomy {
-    /// Writes fast commits of transaction `tid` to the journal of the volume on `device`. Returns false if it has no area for them.
+    /// Writes fast commits of transaction `tid` to the journal of the volume on `device`. Returns
+    /// false if it has no area for them.
     ///
     /// # Panics
     /// If `device` is not a copy of the volume.

@@ -94,7 +94,8 @@ pub fn descriptor(len: usize) -> Fields {
     low.chain(row(0x20, 4, 3)).chain(row(0x2c, 2, 4)).filter(|(at, width)| at + width <= len).collect()
 }
 
-/// Returns the fields of an inode, with the root of its map and its attributes as numbers of several widths.
+/// Returns the fields of an inode, with the root of its map and its attributes as numbers of
+/// several widths.
 pub fn inode(bytes: &[u8]) -> Fields {
     let base = [
         (0, 2),
@@ -199,7 +200,8 @@ pub fn journal_block() -> Fields {
     row(0, 4, 3).chain(row(0xc, 4, 30)).chain(row(0xc, 2, 60)).collect()
 }
 
-/// Returns the offset of each tag of a descriptor of the log, and the block of the volume that it names.
+/// Returns the offset of each tag of a descriptor of the log, and the block of the volume that it
+/// names.
 pub fn tags(bytes: &[u8], format: TagFormat) -> Vec<(usize, u64)> {
     let wide = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     let len = match (format.csum_v3, format.csum_v2, format.bit64) {
@@ -219,7 +221,8 @@ pub fn tags(bytes: &[u8], format: TagFormat) -> Vec<(usize, u64)> {
     tags
 }
 
-/// Returns the words of a block of a quota file, or of the metadata of fs-verity, that are not zero, and the first of the block.
+/// Returns the words of a block of a quota file, or of the metadata of fs-verity, that are not
+/// zero, and the first of the block.
 pub fn words(bytes: &[u8]) -> Fields {
     row(0, 4, bytes.len() / 4).filter(|(at, _)| *at < 32 || word(bytes, *at) != 0).collect()
 }

@@ -84,7 +84,8 @@ impl Tag {
         let block = bytes::read(device, at, len);
         let checksum = data_checksum(self.seed, self.sequence, &block).to_be_bytes();
         let mut descriptor = bytes::read(device, self.descriptor, len);
-        // `journal_block_tag3_t` ends with all bits, `journal_block_tag_t` has the low half after the block number.
+        // `journal_block_tag3_t` ends with all bits, `journal_block_tag_t` has the low half after
+        // the block number.
         let (field, checksum) = if self.format.csum_v3 { (12, &checksum[..]) } else { (4, &checksum[2..]) };
         let field = self.offset + field;
         descriptor[field..field + checksum.len()].copy_from_slice(checksum);

@@ -16,7 +16,8 @@ const COMMIT: u8 = 2;
 /// The most bytes of fast commits.
 const MOST: usize = 256 << 10;
 
-/// Adds the structures of the journal in `blocks`. Copies are added of the structures that were found before.
+/// Adds the structures of the journal in `blocks`. Copies are added of the structures that were
+/// found before.
 pub fn add(finder: &mut Finder<'_>, blocks: &[u64]) {
     let Some((at, first)) = blocks.first().and_then(|block| finder.block(*block)) else { return };
     let Ok(superblock) = JournalSuperblock::parse(first) else { return };

@@ -1,4 +1,5 @@
-//! Composes a log in the journal of a sound volume: several transactions with revocations, and fast commits after them.
+//! Composes a log in the journal of a sound volume: several transactions with revocations, and fast
+//! commits after them.
 
 use std::ops::Range;
 
@@ -26,7 +27,8 @@ pub struct Composed {
 }
 
 impl Anatomy {
-    /// Writes a log to the volume on `device`, which must not need a recovery. `None` if it has no journal of its own.
+    /// Writes a log to the volume on `device`, which must not need a recovery. `None` if it has no
+    /// journal of its own.
     ///
     /// # Panics
     /// If `device` is not a copy of the volume.
@@ -201,7 +203,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Marks the volume for recovery. Wipes the block after the log if `wipes`; else an older log may follow.
+    /// Marks the volume for recovery. Wipes the block after the log if `wipes`; else an older log
+    /// may follow.
     fn finish(mut self, wipes: bool) -> Composed {
         if wipes {
             self.push(&vec![0; self.block_size()]);

@@ -28,7 +28,8 @@ const FLAG: Range<usize> = SUPERBLOCK + 0x60..SUPERBLOCK + 0x64;
 /// Replays the log in memory, on the device, and by opening the volume, which is then changed.
 ///
 /// # Panics
-/// If a replay in memory and on the device differ. Their bytes are not compared if the volume may have fast commits.
+/// If a replay in memory and on the device differ. Their bytes are not compared if the volume may
+/// have fast commits.
 pub fn replay(image: &MemDevice, anatomy: &Anatomy) {
     let device = |copy: MemDevice| -> Arc<dyn Device> { Arc::new(copy) };
     let in_memory = replay_in_memory(device(image.fork()));
@@ -74,7 +75,8 @@ fn contents(device: &dyn Device) -> Vec<u8> {
     bytes
 }
 
-/// Returns the blocks with copies of the descriptors of meta groups, which e2fsck writes whenever it writes the superblock.
+/// Returns the blocks with copies of the descriptors of meta groups, which e2fsck writes whenever
+/// it writes the superblock.
 fn descriptor_copies(superblock: &Superblock) -> BTreeSet<u64> {
     let per_block = superblock.descs_per_block();
     let meta_groups = superblock.table_gdt_blocks()..superblock.gdt_blocks();
@@ -86,8 +88,8 @@ fn descriptor_copies(superblock: &Superblock) -> BTreeSet<u64> {
     blocks.collect()
 }
 
-/// Asserts that two replayed volumes are equal, but for the blocks of the journal, for the time of the replay in the superblock, for
-/// `other_blocks`, and for the bytes in `also`.
+/// Asserts that two replayed volumes are equal, but for the blocks of the journal, for the time of
+/// the replay in the superblock, for `other_blocks`, and for the bytes in `also`.
 fn assert_same(
     left: &[u8],
     right: &[u8],

@@ -1,4 +1,5 @@
-//! Makes checksums right, whatever the fields are: of structures that the functions of the format crate would refuse, too.
+//! Makes checksums right, whatever the fields are: of structures that the functions of the format
+//! crate would refuse, too.
 
 use parext4_format::checksum::{ChecksumSeed, crc16, crc32c};
 use parext4_format::superblock::Superblock;

@@ -20,8 +20,8 @@ const FIRST: &str = "/ours";
 /// Names of an encrypted directory.
 const ENCRYPTED: u32 = 100;
 
-/// Makes volumes of a kind with files: one that was closed, and some that a crash left with a log. `None` as for
-/// [`kinds::in_memory`].
+/// Makes volumes of a kind with files: one that was closed, and some that a crash left with a log.
+/// `None` as for [`kinds::in_memory`].
 ///
 /// # Panics
 /// If the volume cannot be changed.

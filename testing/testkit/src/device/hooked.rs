@@ -7,8 +7,8 @@ use std::num::NonZeroU64;
 use parext4::Device;
 use parext4::device::forward_device;
 
-/// What a test does to the requests of a device. Each hook sends its request to `inner`, or fails it. By default, it only
-/// forwards.
+/// What a test does to the requests of a device. Each hook sends its request to `inner`, or fails
+/// it. By default, it only forwards.
 pub trait Hooks: Debug + Send + Sync {
     /// Replaces [`Device::sector_size`].
     fn sector_size(&self, inner: &dyn Device) -> u32 {

@@ -1,4 +1,5 @@
-//! Hooks for a device without atomicity: they split requests into pieces, in random order, with other requests between them.
+//! Hooks for a device without atomicity: they split requests into pieces, in random order, with
+//! other requests between them.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +9,8 @@ use parext4::Device;
 use super::Hooks;
 use crate::rng::Rng;
 
-/// Splits each read and write at sectors. Tests then see every request that the engine's locks do not make atomic.
+/// Splits each read and write at sectors. Tests then see every request that the engine's locks do
+/// not make atomic.
 #[derive(Debug)]
 pub struct SplitRequests {
     seed: u64,
@@ -21,7 +23,8 @@ impl SplitRequests {
         Self { seed, calls: AtomicU64::new(0) }
     }
 
-    /// Calls `part` for the pieces of `[0, len)` in random order, cut at multiples of `sector`, and yields between them.
+    /// Calls `part` for the pieces of `[0, len)` in random order, cut at multiples of `sector`, and
+    /// yields between them.
     fn split(
         &self,
         sector: usize,

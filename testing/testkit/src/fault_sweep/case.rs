@@ -91,8 +91,8 @@ impl Case<'_> {
         Outcome { failed: devices.failed(), failures: &run.failures, point, protection }
     }
 
-    /// Asserts what must hold while the volume is still open: a failed write or flush has stopped it, other failures have not damaged
-    /// it, and all operations have released what they held.
+    /// Asserts what must hold while the volume is still open: a failed write or flush has stopped
+    /// it, other failures have not damaged it, and all operations have released what they held.
     fn after_the_fault(&self, devices: &FaultyDevices, run: &mut Run<'_>) {
         let Some(volume) = run.open_volume().cloned() else { return };
         let outcome = self.outcome(devices, run);
@@ -127,7 +127,8 @@ impl Case<'_> {
     fn verify(&self, image: Devices, progress: &Progress, is_recorded: bool, what: &str) {
         image.disown();
         image.assert_consistent_after_replay(what);
-        // Of a protected volume, e2fsck first waits for another owner, a quarter of a minute and longer.
+        // Of a protected volume, e2fsck first waits for another owner, a quarter of a minute and
+        // longer.
         if self.with_e2fsck && self.journal && self.protection.is_none() {
             image.assert_recovers(what);
         }
@@ -171,8 +172,8 @@ impl Outcome<'_> {
         }
     }
 
-    /// Returns true if the failure stops the volume (I8). The owner of a protected volume stops it when it next reads a block that was
-    /// half written.
+    /// Returns true if the failure stops the volume (I8). The owner of a protected volume stops it
+    /// when it next reads a block that was half written.
     fn must_stop(&self) -> bool {
         self.failed.is_some_and(|call| {
             matches!(call.kind, CallKind::Write | CallKind::Flush)
@@ -180,13 +181,14 @@ impl Outcome<'_> {
         })
     }
 
-    /// Returns true if the owner's thread made the request. It writes the block of multi-mount protection again at its next interval.
+    /// Returns true if the owner's thread made the request. It writes the block of multi-mount
+    /// protection again at its next interval.
     fn is_of_protection(&self, call: CallInfo) -> bool {
         call.kind == CallKind::Write && call.device == 0 && self.protection == Some(call.offset)
     }
 
-    /// Returns true if the device can record the error that has stopped the volume. The owner of a protected volume writes nothing to it
-    /// after its lease, which it extends no more.
+    /// Returns true if the device can record the error that has stopped the volume. The owner of a
+    /// protected volume writes nothing to it after its lease, which it extends no more.
     fn is_recordable(&self) -> bool {
         self.must_stop() && self.point.works_later() && self.protection.is_none()
     }
@@ -209,8 +211,8 @@ impl Outcome<'_> {
         }
     }
 
-    /// Returns true if half a superblock was written. On devices with sectors of 512 bytes it spans two, with the checksum in the
-    /// second, so only e2fsck opens the volume, from a backup.
+    /// Returns true if half a superblock was written. On devices with sectors of 512 bytes it spans
+    /// two, with the checksum in the second, so only e2fsck opens the volume, from a backup.
     fn tears_superblock(&self) -> bool {
         let is_superblock = |call: CallInfo| {
             call.kind == CallKind::Write && (call.device, call.offset, call.len) == (0, 1024, 1024)
@@ -218,8 +220,8 @@ impl Outcome<'_> {
         self.is_torn() && self.failed.is_some_and(is_superblock)
     }
 
-    /// Returns true if half a block of multi-mount protection was written. Its checksum is in the second sector. As the kernel, the owner
-    /// does not write over a block that it cannot read.
+    /// Returns true if half a block of multi-mount protection was written. Its checksum is in the
+    /// second sector. As the kernel, the owner does not write over a block that it cannot read.
     fn tears_protection(&self) -> bool {
         self.is_torn() && self.failed.is_some_and(|call| self.is_of_protection(call))
     }
@@ -240,7 +242,8 @@ impl std::fmt::Display for Outcome<'_> {
     }
 }
 
-/// Asserts that a volume refuses changes. A thread of the volume stops it a moment after its request has failed.
+/// Asserts that a volume refuses changes. A thread of the volume stops it a moment after its
+/// request has failed.
 fn assert_stopped(volume: &Volume, outcome: &Outcome<'_>) {
     eventually(|| volume.stopped().is_some(), || format!("{outcome}: the volume does not stop"));
     for (what, result) in
@@ -266,8 +269,8 @@ fn assert_usable(volume: &Volume, outcome: &Outcome<'_>) {
     used().unwrap_or_else(|e: Error| panic!("{outcome}: a volume that has not stopped: {e}"));
 }
 
-/// Asserts that no operation holds anything any more; with `clean`, that no page is dirty either. A dirty page keeps its space, and
-/// the blocks that its write-back has claimed.
+/// Asserts that no operation holds anything any more; with `clean`, that no page is dirty either. A
+/// dirty page keeps its space, and the blocks that its write-back has claimed.
 fn released(volume: &Volume, outcome: &Outcome<'_>, clean: bool) {
     let left = || {
         let mut held = volume.open_resources();
@@ -294,7 +297,8 @@ fn eventually(mut is_true: impl FnMut() -> bool, what: impl Fn() -> String) {
 /// Number of panics of the engine's own threads.
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
-/// Counts the panics of the engine's own threads from now on. A thread that a test waits for fails the test itself.
+/// Counts the panics of the engine's own threads from now on. A thread that a test waits for fails
+/// the test itself.
 pub fn count_panics() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {

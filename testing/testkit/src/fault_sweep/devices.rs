@@ -70,8 +70,8 @@ impl Devices {
         assert_recovers_with(&volume, journal.as_deref(), what);
     }
 
-    /// Asserts that e2fsck finds no error in the volume, which was closed, once an open without the record of an error has deleted its
-    /// orphans.
+    /// Asserts that e2fsck finds no error in the volume, which was closed, once an open without the
+    /// record of an error has deleted its orphans.
     pub(super) fn assert_clean(&self, what: &str) {
         let cleared = self.without_error_record();
         let recovered = cleared.open().and_then(|volume| volume.close());
@@ -102,7 +102,8 @@ impl Devices {
         Some(block.get() * u64::from(superblock.block_size()))
     }
 
-    /// Marks the volume as closed by its owner, as `tune2fs -E clear_mmp` does: the next open and e2fsck need not wait.
+    /// Marks the volume as closed by its owner, as `tune2fs -E clear_mmp` does: the next open and
+    /// e2fsck need not wait.
     pub(super) fn disown(&self) {
         let Some(offset) = self.protection() else { return };
         let superblock = self.superblock();
@@ -166,8 +167,8 @@ impl FaultyDevices {
         is_free(&self.volume) && self.journal.as_ref().is_none_or(is_free)
     }
 
-    /// Returns the devices as a loss of power leaves them: each has some of its writes since its last flush. `before` is what they were
-    /// before the run.
+    /// Returns the devices as a loss of power leaves them: each has some of its writes since its
+    /// last flush. `before` is what they were before the run.
     pub(super) fn power_loss(&self, before: &Devices) -> Devices {
         let lose = |faulty: &Faulty, before: &MemDevice| Arc::new(faulty.power_loss(before));
         let journal = self.journal.as_ref().zip(before.journal.as_ref());

@@ -1,12 +1,14 @@
-//! The fault sweep: workloads that are repeated, each time with another request of the device failing, with less memory, or with fewer
-//! blocks or inodes left.
+//! The fault sweep: workloads that are repeated, each time with another request of the device
+//! failing, with less memory, or with fewer blocks or inodes left.
 //!
 //! A run without faults records the state of the volume after each step. Then, in each case:
 //!
 //! 1. the caller sees the error, or the effect;
 //! 2. a failed write or flush stops the volume, and after any other failure it can be used;
-//! 3. the operations have released their ranges, pages, handles and reservations, and the engine leaves memory after the close;
-//! 4. the images after a crash and after the close are consistent, hold what was synced, and otherwise a state of the run;
+//! 3. the operations have released their ranges, pages, handles and reservations, and the engine
+//!    leaves memory after the close;
+//! 4. the images after a crash and after the close are consistent, hold what was synced, and
+//!    otherwise a state of the run;
 //! 5. the superblock tells of the error that stopped the volume.
 //!
 //! | module | contents |
@@ -81,7 +83,8 @@ const FAMILIES: [Family; 12] = [
     Family::new(FaultKind::Any, Manner::Sticky, 2),
     Family::new(FaultKind::Any, Manner::Once, 3).with_little_memory(),
 ];
-/// What runs out: whether the volume also has the least memory, and the number of cases of a sample.
+/// What runs out: whether the volume also has the least memory, and the number of cases of a
+/// sample.
 const SHORTAGES: [(Resource, &[(bool, u64)]); 4] = [
     (Resource::Blocks, &[(false, 3), (true, 1)]),
     (Resource::Inodes, &[(false, 1)]),
@@ -181,7 +184,8 @@ impl<'a> Sweep<'a> {
         devices.calls()
     }
 
-    /// Runs the workload with each number of blocks or inodes that does not suffice, or with a sample of the numbers.
+    /// Runs the workload with each number of blocks or inodes that does not suffice, or with a
+    /// sample of the numbers.
     fn shortages(
         &self,
         resource: Resource,
@@ -204,7 +208,8 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Returns the number of blocks or inodes that the workload needs, as far as the volume shows it between two steps.
+    /// Returns the number of blocks or inodes that the workload needs, as far as the volume shows
+    /// it between two steps.
     fn needed(&self, resource: Resource) -> u64 {
         match resource {
             Resource::Blocks | Resource::QuotaBlocks => self.needs.0,
@@ -213,7 +218,8 @@ impl<'a> Sweep<'a> {
     }
 }
 
-/// Runs the cases of `point` with each number that does not suffice: all of `numbers`, and more. Or a sample of `numbers`.
+/// Runs the cases of `point` with each number that does not suffice: all of `numbers`, and more. Or
+/// a sample of `numbers`.
 fn each_shortage(
     cases: &mut Cases,
     numbers: &Range<u64>,
@@ -237,8 +243,8 @@ fn each_shortage(
     }
 }
 
-/// Repeats an action that needs about `needed` blocks or inodes of the volume `base`, each time with another number of them left. `run`
-/// returns false if nothing ran out.
+/// Repeats an action that needs about `needed` blocks or inodes of the volume `base`, each time
+/// with another number of them left. `run` returns false if nothing ran out.
 ///
 /// # Panics
 /// If `run` panics; with the command that repeats the case.

@@ -57,7 +57,8 @@ impl Cases {
         Some(point.parse().unwrap_or_else(|error| panic!("PAREXT4_FAULT: {error}")))
     }
 
-    /// Runs one case, which must end. Prints the command that repeats it if it panics. `run` returns false if it ended before the fault.
+    /// Runs one case, which must end. Prints the command that repeats it if it panics. `run`
+    /// returns false if it ended before the fault.
     pub fn case(&mut self, point: FaultPoint, run: impl FnOnce() -> bool) -> bool {
         let _repeat = Repeat(self.name, point);
         let is_hit = self.watchdog.watch(0, run);
@@ -65,7 +66,8 @@ impl Cases {
         is_hit
     }
 
-    /// Returns at most `count` numbers of a range, and at most as many as a sample may have, one from each of equal parts.
+    /// Returns at most `count` numbers of a range, and at most as many as a sample may have, one
+    /// from each of equal parts.
     pub fn sample(&mut self, range: RangeInclusive<u64>, count: u64) -> Vec<u64> {
         let count = count.min(settings::fault_sample());
         let (first, len) = (*range.start(), (range.end() + 1).saturating_sub(*range.start()));
@@ -76,7 +78,8 @@ impl Cases {
         (0..count).map(|nth| first + part(nth) + self.rng.below(part(nth + 1) - part(nth))).collect()
     }
 
-    /// Fails each request of a family, or a sample of them. `count` returns their number in a run without faults.
+    /// Fails each request of a family, or a sample of them. `count` returns their number in a run
+    /// without faults.
     pub fn family(
         &mut self,
         family: Family,
@@ -107,8 +110,8 @@ impl Drop for Cases {
     }
 }
 
-/// Repeats an action, each time with another request failing. `count` returns the number of requests of a kind without faults; `run`
-/// returns false if it ended before the fault.
+/// Repeats an action, each time with another request failing. `count` returns the number of
+/// requests of a kind without faults; `run` returns false if it ended before the fault.
 ///
 /// # Panics
 /// If `run` panics; with the command that repeats the case.

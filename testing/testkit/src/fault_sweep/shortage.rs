@@ -46,7 +46,8 @@ impl Resource {
         }
     }
 
-    /// Returns a copy of the volume of which [`leave`](Self::leave) leaves a number, or why there is none.
+    /// Returns a copy of the volume of which [`leave`](Self::leave) leaves a number, or why there
+    /// is none.
     pub fn prepare(self, base: &Devices) -> Result<Devices, String> {
         let devices = base.fork();
         match self {
@@ -70,7 +71,8 @@ impl Resource {
         numbers
     }
 
-    /// Leaves `number` on a volume that [`prepare`](Self::prepare) has returned. Returns false if it cannot have as many.
+    /// Leaves `number` on a volume that [`prepare`](Self::prepare) has returned. Returns false if
+    /// it cannot have as many.
     pub fn leave(self, devices: &Devices, number: u64) -> bool {
         let mut is_left = true;
         with_volume(devices, |volume| {
@@ -116,8 +118,9 @@ impl Resource {
 
 /// Writes until no blocks for data are left.
 ///
-/// The last blocks of a volume are kept for its metadata. Files of unwritten blocks can use them up: such a file needs a block for its
-/// tree of extents when every other block is written. Volumes without extents have no such files.
+/// The last blocks of a volume are kept for its metadata. Files of unwritten blocks can use them
+/// up: such a file needs a block for its tree of extents when every other block is written. Volumes
+/// without extents have no such files.
 fn fill(volume: &Volume) -> Result<(), Error> {
     let space = volume.space();
     let block = u64::from(space.block_size);
@@ -140,8 +143,8 @@ fn fill(volume: &Volume) -> Result<(), Error> {
     file.set_len(at)
 }
 
-/// Leaves `free` free blocks; on a volume without extents also the pointer blocks that a truncation frees. Returns false if it cannot
-/// have as many.
+/// Leaves `free` free blocks; on a volume without extents also the pointer blocks that a truncation
+/// frees. Returns false if it cannot have as many.
 fn leave_blocks(volume: &Volume, free: u64) -> Result<bool, Error> {
     let block = u64::from(volume.space().block_size);
     let now = || volume.space().free_blocks;

@@ -19,7 +19,8 @@ pub struct Progress {
     pub begun: usize,
     /// Number of steps whose effects are durable.
     pub durable: usize,
-    /// By inode number, in the run without faults: number of steps whose effects on the data are durable.
+    /// By inode number, in the run without faults: number of steps whose effects on the data are
+    /// durable.
     pub files: BTreeMap<InodeNo, usize>,
 }
 
@@ -34,7 +35,8 @@ impl States {
         self.0.push(state);
     }
 
-    /// Notes in `progress` that the file `path` was synced in its state after `progress.begun` steps: its data is durable, and its name.
+    /// Notes in `progress` that the file `path` was synced in its state after `progress.begun`
+    /// steps: its data is durable, and its name.
     pub fn synced(&self, path: &str, progress: &mut Progress) {
         let now = progress.begun;
         let ino = |state: &Snapshot| state.0.get(path).map(|entry| entry.ino);
@@ -75,7 +77,8 @@ impl States {
     }
 }
 
-/// Checks that each sector of a file is as in one of the possible contents. Where one of them ends, zeros are possible, too.
+/// Checks that each sector of a file is as in one of the possible contents. Where one of them ends,
+/// zeros are possible, too.
 fn check_file(found: &[u8], possible: &[&Arc<Vec<u8>>]) -> Result<(), String> {
     let sizes = || possible.iter().map(|data| data.len());
     let (least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));

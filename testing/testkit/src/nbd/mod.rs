@@ -1,4 +1,5 @@
-//! NBD servers for tests: a server in this process whose answers a test chooses, and nbdkit and qemu-nbd as processes.
+//! NBD servers for tests: a server in this process whose answers a test chooses, and nbdkit and
+//! qemu-nbd as processes.
 
 mod disk;
 mod fake;

@@ -11,8 +11,8 @@ pub trait Server {
     /// Returns the command that serves on the Unix socket at `socket`, in the foreground.
     fn command(&self, socket: &Path) -> Command;
 
-    /// Starts the program on a socket in `dir` and waits until it accepts connections. Returns `None`, after a call of
-    /// [`skipped`], if it is not installed.
+    /// Starts the program on a socket in `dir` and waits until it accepts connections. Returns
+    /// `None`, after a call of [`skipped`], if it is not installed.
     fn start(self, dir: &Path) -> Option<Running<Self>>
     where
         Self: Sized,
@@ -115,7 +115,8 @@ pub struct QemuNbd {
 impl Server for QemuNbd {
     fn command(&self, socket: &Path) -> Command {
         let mut command = Command::new("qemu-nbd");
-        // Persistent: it serves on after the last client has left. Several clients at a time: each connection is one.
+        // Persistent: it serves on after the last client has left. Several clients at a time: each
+        // connection is one.
         command.args(["--persistent", "--shared=8", "--format=raw", "--export-name=", "--socket"]);
         command.arg(socket).args(&self.arguments).arg(&self.image);
         command

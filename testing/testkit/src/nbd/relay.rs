@@ -18,7 +18,8 @@ const SHORTEST: u64 = 80 << 10;
 
 /// Relays connections to a server, and ends each after a random number of bytes.
 ///
-/// When it has ended one connection, it waits until the server has closed its end, and so executes no more of its requests.
+/// When it has ended one connection, it waits until the server has closed its end, and so executes
+/// no more of its requests.
 pub struct Relay {
     dir: TempDir,
     shared: Arc<Shared>,
@@ -40,8 +41,8 @@ struct Shared {
 }
 
 impl Relay {
-    /// Relays to the server at a socket. Connections end after at least 80 KiB of answers, and about `largest` bytes
-    /// at most.
+    /// Relays to the server at a socket. Connections end after at least 80 KiB of answers, and
+    /// about `largest` bytes at most.
     pub fn start(server: &Path, seed: u64, largest: u64) -> Self {
         let dir = TempDir::new().expect("a temporary directory");
         let listener = UnixListener::bind(dir.path().join("socket")).expect("a socket");

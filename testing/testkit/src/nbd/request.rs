@@ -58,7 +58,8 @@ pub enum Reply {
     Restart,
     /// Refuses it with an error number and a message. With an offset, structured replies name it.
     Refuse(u32, &'static str, Option<u64>),
-    /// Performs the first half of the sectors of a write, and refuses the request with an error number.
+    /// Performs the first half of the sectors of a write, and refuses the request with an error
+    /// number.
     Torn(u32),
     /// Refuses it with an error number after this time. Other connections are served meanwhile.
     LateRefusal(Duration, u32),

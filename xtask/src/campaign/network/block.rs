@@ -1,4 +1,5 @@
-//! Blocks that contain their writer, their place, the number of the write, and bytes that follow from these.
+//! Blocks that contain their writer, their place, the number of the write, and bytes that follow
+//! from these.
 
 use anyhow::{Result, ensure};
 use fastrand::Rng;

@@ -1,5 +1,5 @@
-//! A server that does not come back in time: the volume stops, programs get an error, nothing hangs, and what a sync has
-//! covered is there when the server is.
+//! A server that does not come back in time: the volume stops, programs get an error, nothing
+//! hangs, and what a sync has covered is there when the server is.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! Writers that overwrite and append on a mount, and a record of what they wrote and of what a sync has covered.
+//! Writers that overwrite and append on a mount, and a record of what they wrote and of what a sync
+//! has covered.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -28,7 +29,8 @@ const MAX_APPENDED: u64 = 2_000;
 /// Blocks of one append at most.
 const MAX_APPEND: usize = 16;
 
-/// Numbers of the last write of a place that has started, and of the last one that a sync has covered.
+/// Numbers of the last write of a place that has started, and of the last one that a sync has
+/// covered.
 #[derive(Default)]
 struct BlockRecord {
     started: AtomicU64,
@@ -154,8 +156,8 @@ impl Load {
         !self.stop.load(SeqCst)
     }
 
-    /// Overwrites places of a shared file, some of them several times between two syncs. Every second writer writes
-    /// directly, and reads directly what it has written.
+    /// Overwrites places of a shared file, some of them several times between two syncs. Every
+    /// second writer writes directly, and reads directly what it has written.
     fn overwrite(&self, dir: &Path, writer: usize) -> Result<()> {
         let id = writer as u64;
         let offset = |place: usize| ((place * OVERWRITERS + writer) * BLOCK) as u64;
@@ -167,7 +169,8 @@ impl Load {
         while self.runs() {
             let mut touched = Vec::new();
             for _ in 0..rng.usize(1..16) {
-                // Half of the writes go to few places, which are so written several times before a sync.
+                // Half of the writes go to few places, which are so written several times before a
+                // sync.
                 let place = if rng.bool() { rng.usize(..4) } else { rng.usize(..PLACES) };
                 let started = &self.places[writer][place].started;
                 let number = started.fetch_add(1, SeqCst) + 1;
@@ -217,8 +220,9 @@ impl Load {
         Ok(())
     }
 
-    /// Fails if something that a sync has covered is not on the volume mounted at `root`, or if something there was never written.
-    /// After a clean unmount everything that was written `is_complete`.
+    /// Fails if something that a sync has covered is not on the volume mounted at `root`, or if
+    /// something there was never written. After a clean unmount everything that was written
+    /// `is_complete`.
     pub fn check(&self, root: &Path, is_complete: bool) -> Result<()> {
         let dir = &self.dir(root);
         let shared = read(&dir.join("shared"))?;

@@ -105,14 +105,15 @@ impl Campaign<'_> {
         server.starts_with(&self.args.server)
     }
 
-    /// Makes a volume on the image of a server. Only in the long form it has multi-mount protection, with which the first open
-    /// after a kill waits for 42 s.
+    /// Makes a volume on the image of a server. Only in the long form it has multi-mount
+    /// protection, with which the first open after a kill waits for 42 s.
     fn mkfs(&self, server: &dyn Server) -> Result<()> {
         let options = self.scope.pick("-O ^mmp", "-O mmp");
         self.bed.parext4("mkfs").args(options).arg(server.url("")).run().map(drop)
     }
 
-    /// Runs a case of a part on the server `server`, if it is chosen. A failure prints the command that repeats it.
+    /// Runs a case of a part on the server `server`, if it is chosen. A failure prints the command
+    /// that repeats it.
     fn case(
         &self,
         part: Part,

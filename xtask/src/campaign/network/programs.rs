@@ -1,4 +1,5 @@
-//! Programs on mounts of network block devices, and the tests of mounts that exist for images in files.
+//! Programs on mounts of network block devices, and the tests of mounts that exist for images in
+//! files.
 
 use std::path::Path;
 
@@ -23,7 +24,8 @@ const PROGRAMS: [&str; 4] = ["fio, one file", "fio", "stress-ng", "postgresql, k
 /// Size of the volume for programs, and of the one for short runs.
 const SIZES: (u64, u64) = (128 << 20, 1 << 30);
 
-/// Tests of mounts: target, test, and the number of operations or kills in the short form and in the long one.
+/// Tests of mounts: target, test, and the number of operations or kills in the short form and in
+/// the long one.
 const TESTS: [(&str, &str, u64, u64); 2] =
     [("mount_fsx", "blocks_of_4k", 400, 100_000), ("mount", "synced_data_survives", 3, 30)];
 
@@ -69,8 +71,8 @@ fn tests(campaign: &Campaign<'_>, server: &str, report: &mut Report) -> Result<(
     Ok(())
 }
 
-/// Runs the tests of a target whose names contain `only` with the images on a server. `amount` is the number of operations, or of
-/// kills.
+/// Runs the tests of a target whose names contain `only` with the images on a server. `amount` is
+/// the number of operations, or of kills.
 fn test(target: &str, only: &str, server: &str, amount: u64, report: &mut Report) -> Result<()> {
     // All packages, as in the steps with tests, so that nothing is built again.
     let words = format!("test --workspace --profile stress --no-fail-fast --test {target} {only}");

@@ -39,7 +39,8 @@ pub fn run(campaign: &Campaign<'_>, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// While the server fails requests, the volume stops and programs get an error. What a sync covered before is there.
+/// While the server fails requests, the volume stops and programs get an error. What a sync covered
+/// before is there.
 fn fails(bed: &TestBed, server: &NbdServer, wanted: Errno, seed: u64) -> Result<()> {
     let (load, url) = (Load::new(seed), server.url(""));
     let log = bed.path("mount.log");
@@ -57,7 +58,8 @@ fn fails(bed: &TestBed, server: &NbdServer, wanted: Errno, seed: u64) -> Result<
         Ok(())
     })?;
     let errors = load.errors();
-    // A thread of the volume may meet the failing device first. Programs then find the volume stopped.
+    // A thread of the volume may meet the failing device first. Programs then find the volume
+    // stopped.
     let is_clear = |error: &Errno| [wanted, Errno::IO, Errno::ROFS].contains(error);
     ensure!(errors.iter().all(is_clear), "not {wanted} or EROFS: {errors:?}");
     let logged = std::fs::read_to_string(&log)?;

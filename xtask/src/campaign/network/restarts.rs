@@ -1,4 +1,5 @@
-//! The storage's server killed and restarted under load: no program sees an error, and nothing that was synced is lost.
+//! The storage's server killed and restarted under load: no program sees an error, and nothing that
+//! was synced is lost.
 
 use std::path::Path;
 use std::thread;
@@ -49,7 +50,8 @@ pub fn run(campaign: &Campaign<'_>, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Shows that a kill of the server loses a write that was answered, if no flush was answered after it.
+/// Shows that a kill of the server loses a write that was answered, if no flush was answered after
+/// it.
 fn loses_writes(bed: &TestBed, server: &mut NbdServer) -> Result<()> {
     let url = server.url("");
     let found = |pattern: &str| -> Result<bool> {

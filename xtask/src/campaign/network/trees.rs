@@ -1,4 +1,5 @@
-//! Trees copied in and out over the network, and the bytes on the server checked by e2fsck and mounted by the kernel.
+//! Trees copied in and out over the network, and the bytes on the server checked by e2fsck and
+//! mounted by the kernel.
 
 use std::path::Path;
 
@@ -78,7 +79,8 @@ pub fn kernel_view(bed: &TestBed, server: &dyn Server, tree: &str) -> Result<Man
     Ok(manifest)
 }
 
-/// Checks the bytes of the image with e2fsck, mounts them read-only by the kernel, and calls `look` with the folder.
+/// Checks the bytes of the image with e2fsck, mounts them read-only by the kernel, and calls `look`
+/// with the folder.
 pub fn with_kernel_mount(
     bed: &TestBed,
     server: &dyn Server,

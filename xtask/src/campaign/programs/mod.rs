@@ -21,8 +21,8 @@ use crate::scope::Scope;
 use crate::testbed::{TestBed, remove};
 use crate::{image, interrupt, parext4_mount, workspace};
 
-/// A program, and the scripts that use it. They run in the root of the mount; `$OUT` is a folder elsewhere, `$ROOT` the
-/// sources of the project.
+/// A program, and the scripts that use it. They run in the root of the mount; `$OUT` is a folder
+/// elsewhere, `$ROOT` the sources of the project.
 struct Program {
     name: &'static str,
     needs: &'static [Tool],
@@ -30,8 +30,8 @@ struct Program {
     /// True if each run of the tests includes the program.
     is_cheap: bool,
     script: &'static str,
-    /// A script that checks the files after a kill of the server and of `script`. The kill follows soon after `script`
-    /// creates `$OUT/ready`.
+    /// A script that checks the files after a kill of the server and of `script`. The kill follows
+    /// soon after `script` creates `$OUT/ready`.
     check: Option<&'static str>,
 }
 
@@ -194,8 +194,9 @@ pub fn run_some(scope: Scope, only: &[String], report: &mut Report) -> Result<()
     Ok(())
 }
 
-/// Runs the program `name` on a mount of the volume `image`, which has space for it. If the program is one that is killed, that
-/// is after `seconds`, and `release` then makes the storage forget the killed server.
+/// Runs the program `name` on a mount of the volume `image`, which has space for it. If the program
+/// is one that is killed, that is after `seconds`, and `release` then makes the storage forget the
+/// killed server.
 pub fn run_on(
     bed: &TestBed,
     name: &str,
@@ -256,7 +257,8 @@ impl<'a> Run<'a> {
         mounted.unmount()
     }
 
-    /// Kills the server, and then the program, `seconds` after the program has reported that it is ready.
+    /// Kills the server, and then the program, `seconds` after the program has reported that it is
+    /// ready.
     fn killed(&self, check: &str, seconds: u64, release: &dyn Fn() -> Result<()>) -> Result<()> {
         let mounted = self.mount()?;
         let mut script = self.start(self.program.script)?;
@@ -336,7 +338,8 @@ impl Script {
 
 impl Drop for Script {
     fn drop(&mut self) {
-        // PostgreSQL's processes leave the process group, and some wait for ever for processes that were killed.
+        // PostgreSQL's processes leave the process group, and some wait for ever for processes that
+        // were killed.
         kill_all(descendants(self.shell.id()));
         let _ = self.shell.kill();
         let _ = self.shell.wait();

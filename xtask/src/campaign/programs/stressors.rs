@@ -1,6 +1,8 @@
-//! All stressors of files that stress-ng has, one by one on mounts of parext4 and of the kernel's ext4.
+//! All stressors of files that stress-ng has, one by one on mounts of parext4 and of the kernel's
+//! ext4.
 //!
-//! A stressor must end on parext4 as on the kernel's ext4. One that the kernel's ext4 does not pass either is listed with its reason.
+//! A stressor must end on parext4 as on the kernel's ext4. One that the kernel's ext4 does not pass
+//! either is listed with its reason.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +21,8 @@ use crate::testbed::{TestBed, remove};
 /// Time of one stressor, and the time after which it has hung, in seconds.
 const SECONDS: u32 = 2;
 const LIMIT: u32 = 120;
-/// Bytes that each instance of a stressor writes, if it can be told: by default more than the volume has.
+/// Bytes that each instance of a stressor writes, if it can be told: by default more than the
+/// volume has.
 const BYTES: &str = "64m";
 const MIB: u64 = 1024;
 /// Stressors of other classes that use files.

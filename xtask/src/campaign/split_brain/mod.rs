@@ -1,8 +1,9 @@
-//! Two machines contend for a volume on a network: its owner is stopped at a random moment under load, a standby takes over and
-//! writes every block, and the owner is continued. None of the owner's later writes may arrive, and it must say why.
+//! Two machines contend for a volume on a network: its owner is stopped at a random moment under
+//! load, a standby takes over and writes every block, and the owner is continued. None of the
+//! owner's later writes may arrive, and it must say why.
 //!
-//! On Ceph RBD the cluster refuses them. On NBD only multi-mount protection keeps the owner from sending them; what arrives
-//! nevertheless is counted.
+//! On Ceph RBD the cluster refuses them. On NBD only multi-mount protection keeps the owner from
+//! sending them; what arrives nevertheless is counted.
 
 mod node;
 mod storage;
@@ -28,8 +29,9 @@ use storage::{NbdExport, RbdImage, Storage};
 
 /// Rounds at a time. Each waits most of its time.
 const PARALLEL: u32 = 4;
-/// Largest number of writes of one stopped owner that may reach an NBD server after the takeover: the owner may be stopped
-/// between a check and the system call that sends a request, on each of its connections.
+/// Largest number of writes of one stopped owner that may reach an NBD server after the takeover:
+/// the owner may be stopped between a check and the system call that sends a request, on each of
+/// its connections.
 const LATE_ON_NBD: u64 = 4;
 
 /// How the standby learns that the owner is gone.
@@ -117,7 +119,8 @@ impl<'a> Contest<'a> {
         self.report().done(name, start.elapsed(), result);
     }
 
-    /// Runs rounds, [`PARALLEL`] at a time, each on a device of its own. At most `allowed` late writes are no error.
+    /// Runs rounds, [`PARALLEL`] at a time, each on a device of its own. At most `allowed` late
+    /// writes are no error.
     fn rounds<S: Storage>(
         &self,
         rounds: u32,
@@ -181,7 +184,8 @@ impl<'a> Contest<'a> {
         Ok(Round { late, takeover: time })
     }
 
-    /// Kills the owners of volumes with the default settings, and prints when the standby has written.
+    /// Kills the owners of volumes with the default settings, and prints when the standby has
+    /// written.
     fn killed<S: Storage>(&self, rounds: u32, make: impl Fn(u32) -> Result<S>) -> Result<()> {
         let mut times = Vec::new();
         for number in 0..rounds {

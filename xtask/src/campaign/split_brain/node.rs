@@ -48,7 +48,8 @@ impl Node {
             let line = match self.lines.recv_timeout(POLL) {
                 Ok(line) => line,
                 Err(RecvTimeoutError::Timeout) => continue,
-                // The end of the output, not of the process: its last lines may be read after its end.
+                // The end of the output, not of the process: its last lines may be read after its
+                // end.
                 Err(RecvTimeoutError::Disconnected) => {
                     bail!("{}", self.story()?)
                 }

@@ -1,6 +1,7 @@
 //! A log file of bounded size: when it is full, it becomes the old one, and a new one begins.
 //!
-//! Each process that has the file open holds a shared lock on it, so that no process removes it while another one may append to it.
+//! Each process that has the file open holds a shared lock on it, so that no process removes it
+//! while another one may append to it.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

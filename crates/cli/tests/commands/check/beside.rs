@@ -1,4 +1,5 @@
-//! Several problems of one inode, and problems of index trees and of links: each with the number that e2fsck logs.
+//! Several problems of one inode, and problems of index trees and of links: each with the number
+//! that e2fsck logs.
 
 use std::fs::{self, File};
 use std::ops::Range;
@@ -131,14 +132,16 @@ fn times_of_deletion_after_1970_are_sound_if_the_volume_was_made_then() {
     assert!(e2fsck(&image.path()).is_none_or(|output| output.status.success()));
 }
 
-/// Returns the offset of the first block of data. The list of all blocks may begin with one of the extent tree.
+/// Returns the offset of the first block of data. The list of all blocks may begin with one of the
+/// extent tree.
 fn first_block(image: &Image, path: &str) -> u64 {
     image.debugfs(&format!("bmap {path} 0")).trim().parse::<u64>().unwrap() * BLOCK
 }
 
 #[test]
 fn names_whose_hashes_do_not_fit_the_bounds_of_their_block_are_found() {
-    /// Offset of the first entry with a hash in the root of an index, after the entry with the counts.
+    /// Offset of the first entry with a hash in the root of an index, after the entry with the
+    /// counts.
     const SECOND: usize = 40;
     let scratch = ScratchImage::empty();
     let Some(base) = populated(&scratch, "^metadata_csum") else { return };

@@ -14,7 +14,8 @@ fn block_of(image: &Image, path: &str) -> u64 {
     blocks.split_whitespace().find_map(|block| block.parse::<u64>().ok()).unwrap() * BLOCK
 }
 
-/// Makes a directory `d` with a file of 20 letters in it, and returns the offset of the directory's block.
+/// Makes a directory `d` with a file of 20 letters in it, and returns the offset of the directory's
+/// block.
 fn with_directory(options: &[&str]) -> Option<(Image, u64)> {
     let image = Image::mke2fs(8, &[&["-b", "1024", "-I", "256"][..], options].concat())?;
     let scratch = ScratchImage::empty();
@@ -52,7 +53,8 @@ fn names_that_are_not_utf8_are_found_in_a_strict_directory_without_case() {
 
 /// Returns attributes of an inode that hold an encryption policy of this version and length.
 fn policy(version: u8, len: usize) -> Vec<u8> {
-    // The list of one entry, named "c", whose value is at the end of the 96 bytes after the fields of the inode.
+    // The list of one entry, named "c", whose value is at the end of the 96 bytes after the fields
+    // of the inode.
     let mut area = vec![0; 96];
     let value = 96 - len.next_multiple_of(4);
     area[..4].copy_from_slice(&[0, 0, 2, 0xea]);

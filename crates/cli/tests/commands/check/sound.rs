@@ -18,7 +18,8 @@ fn assert_sound(image: &Image, requests: &[&str]) {
     assert!(e2fsck(&image.path()).is_none_or(|output| output.status.success()), "{requests:?}");
 }
 
-/// The inode of such a value names the inode with the attribute, which is not charged for the space of the value.
+/// The inode of such a value names the inode with the attribute, which is not charged for the space
+/// of the value.
 #[test]
 fn values_of_lustre_are_sound() {
     let features = "ea_inode,^has_journal,^metadata_csum,^resize_inode";

@@ -1,7 +1,8 @@
 //! Processes that are killed in the middle of their requests.
 //!
-//! A client is this test program, started again, with workers on a file of its own. It keeps the versions of its sectors in a file that
-//! outlives it. After SIGKILL each sector must have a version that had begun, and none older than the last one that was over.
+//! A client is this test program, started again, with workers on a file of its own. It keeps the
+//! versions of its sectors in a file that outlives it. After SIGKILL each sector must have a
+//! version that had begun, and none older than the last one that was over.
 
 use std::collections::VecDeque;
 use std::fs::File;

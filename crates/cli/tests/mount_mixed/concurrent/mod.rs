@@ -1,7 +1,9 @@
-//! Many threads, of several users, use the same files through every kind of handle at once, each with many transfers in
-//! flight. The reads are checked against the writes, see [`versions`]. Processes beside them are killed, see [`clients`].
+//! Many threads, of several users, use the same files through every kind of handle at once, each
+//! with many transfers in flight. The reads are checked against the writes, see [`versions`].
+//! Processes beside them are killed, see [`clients`].
 //!
-//! A run has several rounds. Between two of them the volume is remounted read-only, unmounted, checked by e2fsck and mounted again.
+//! A run has several rounds. Between two of them the volume is remounted read-only, unmounted,
+//! checked by e2fsck and mounted again.
 
 mod clients;
 mod versions;
@@ -108,7 +110,8 @@ impl<'a> TestRun<'a> {
         self.shape.free.is_some_and(|free| free < self.size() * self.files.len() as u64)
     }
 
-    /// Returns true if a write returns success and a later sync reports that it found no space: the kernel stores it in its cache.
+    /// Returns true if a write returns success and a later sync reports that it found no space: the
+    /// kernel stores it in its cache.
     fn reports_late(&self) -> bool {
         self.is_full() && self.kind == Kind::Ours("cache=writeback")
     }
@@ -120,8 +123,8 @@ impl<'a> TestRun<'a> {
         options.open(self.path(file)).expect("all users may open the files")
     }
 
-    /// Returns true if blocks are preallocated. Not on a full volume of the kernel's ext4: there, Linux 6.18 returns
-    /// stale contents of blocks if it cannot split an unwritten extent.
+    /// Returns true if blocks are preallocated. Not on a full volume of the kernel's ext4: there,
+    /// Linux 6.18 returns stale contents of blocks if it cannot split an unwritten extent.
     fn preallocates(&self) -> bool {
         self.kind != Kind::Kernel || !self.is_full()
     }
@@ -181,8 +184,8 @@ fn rounds(time: Duration) -> u32 {
     u32::try_from(rounds).unwrap_or(ROUNDS).clamp(2, ROUNDS)
 }
 
-/// Runs the workers for the duration `time`. `name` repeats their choices. Prints a notice and returns `None` if nothing
-/// can be mounted here.
+/// Runs the workers for the duration `time`. `name` repeats their choices. Prints a notice and
+/// returns `None` if nothing can be mounted here.
 ///
 /// # Panics
 /// If a read returns a version that it must not, or a call fails unexpectedly.

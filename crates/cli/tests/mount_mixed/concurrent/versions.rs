@@ -1,9 +1,9 @@
 //! The versions of each sector that a read may return.
 //!
-//! Each region of a file has one owner. Only the owner changes the region, and it numbers the changes. A change has
-//! *begun* before its call and is *over* when the call has returned. A read that began after a change was over must
-//! return it or a later one. No read may return a change that had not begun when the read ended. This holds for every
-//! kind of handle.
+//! Each region of a file has one owner. Only the owner changes the region, and it numbers the
+//! changes. A change has *begun* before its call and is *over* when the call has returned. A read
+//! that began after a change was over must return it or a later one. No read may return a change
+//! that had not begun when the read ended. This holds for every kind of handle.
 
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,9 +12,11 @@ use testkit::sector::{SECTOR, Seen, Stamp, fill, identify};
 
 use crate::mapping::Mapping;
 
-/// Multiples of this number are versions of zeros: holes and zeroed ranges. Version 0 is the content of a new file.
+/// Multiples of this number are versions of zeros: holes and zeroed ranges. Version 0 is the
+/// content of a new file.
 const ZEROS: u64 = 8;
-/// A read that is concurrent with more than this number of changes of a sector is not checked word by word.
+/// A read that is concurrent with more than this number of changes of a sector is not checked word
+/// by word.
 const MOST: u64 = 64;
 
 /// The versions of the sectors of one file.
@@ -25,7 +27,8 @@ pub struct Versions {
     table: Table,
 }
 
-/// For each sector the version that has begun, and after these for each sector the version that is over.
+/// For each sector the version that has begun, and after these for each sector the version that is
+/// over.
 enum Table {
     Own(Vec<AtomicU64>),
     /// In a file, which outlives a process that is killed.
@@ -50,13 +53,15 @@ pub struct Oldest {
 }
 
 impl Versions {
-    /// Returns the versions of a new file of `sectors` sectors, divided into regions of `region` sectors.
+    /// Returns the versions of a new file of `sectors` sectors, divided into regions of `region`
+    /// sectors.
     pub fn new(file: u32, sectors: u64, region: u64) -> Self {
         let table = Table::Own((0..2 * sectors).map(|_| AtomicU64::new(0)).collect());
         Self { file, region, table }
     }
 
-    /// Like [`new`](Self::new), with the versions in the file `table`, which is extended to hold them.
+    /// Like [`new`](Self::new), with the versions in the file `table`, which is extended to hold
+    /// them.
     pub fn shared(file: u32, sectors: u64, region: u64, table: &File) -> Self {
         let len = 2 * sectors * size_of::<AtomicU64>() as u64;
         table.set_len(len).expect("a file of versions");
@@ -105,8 +110,8 @@ impl Versions {
             .for_each(|begun| begun.store(version, Ordering::SeqCst));
     }
 
-    /// Notes that the change has returned, unless a later one is over. Without this, sectors may hold any version since the last one
-    /// that is over.
+    /// Notes that the change has returned, unless a later one is over. Without this, sectors may
+    /// hold any version since the last one that is over.
     pub fn end(&self, first: u64, sectors: u64, version: u64) {
         for over in self.slice(self.over(), first, sectors) {
             over.fetch_max(version, Ordering::SeqCst);
@@ -160,7 +165,8 @@ impl Versions {
             Ok(Seen::Data(stamp)) => {
                 stamp.writer == self.owner(sector) && (low..=high).contains(&stamp.sequence)
             }
-            // Torn: neither reads nor writes are atomic, so during a change each word may be old or new.
+            // Torn: neither reads nor writes are atomic, so during a change each word may be old or
+            // new.
             Err(_) => low != high && self.are_words_of(bytes, sector, low, high),
         };
         if is_allowed {

@@ -77,8 +77,8 @@ impl Way {
     }
 }
 
-/// Determines how the server gets asynchronous writes that are not direct. If only a part of one finds space, the
-/// kernel turns the short count into an error.
+/// Determines how the server gets asynchronous writes that are not direct. If only a part of one
+/// finds space, the kernel turns the short count into an error.
 const CUTS: side::Kind = side::Kind::Ours("cache=direct");
 
 /// A transfer in flight.
@@ -109,9 +109,11 @@ pub struct Worker<'a> {
     next: u64,
     version: u64,
     attribute: Option<u64>,
-    /// Changes of which only a sync tells if they found space, on a volume that [reports late](TestRun::reports_late).
+    /// Changes of which only a sync tells if they found space, on a volume that [reports
+    /// late](TestRun::reports_late).
     unsynced: Vec<(SectorRange, u64)>,
-    /// For each file, the last version that no later sync tells of. Asynchronous writes among these versions may still be in flight.
+    /// For each file, the last version that no later sync tells of. Asynchronous writes among these
+    /// versions may still be in flight.
     told: Vec<u64>,
 }
 
@@ -158,8 +160,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Runs until the time is over, then waits for all transfers, and syncs, so that no failure is left to the page
-    /// cache.
+    /// Runs until the time is over, then waits for all transfers, and syncs, so that no failure is
+    /// left to the page cache.
     pub fn work(mut self) {
         while self.run.is_running() {
             self.operation();
@@ -297,7 +299,8 @@ impl<'a> Worker<'a> {
             Ok(count) if count == range.bytes() || self.run.is_full() => count,
             Err(Errno::NOSPC) if self.run.is_full() => 0,
             Err(Errno::IO) if self.run.is_full() && self.run.kind == CUTS && way.is_queued() => 0,
-            // The kernel's ext4 reserves space for all holes of a folio, also for holes outside the range.
+            // The kernel's ext4 reserves space for all holes of a folio, also for holes outside the
+            // range.
             Err(Errno::FAULT) if self.run.is_full() && self.is_kernel() && way == Way::Mapped => 0,
             other => self.fail(&format!("{way:?} write of {range:?} came to {other:?}")),
         };
@@ -313,7 +316,8 @@ impl<'a> Worker<'a> {
         self.run.kind == side::Kind::Kernel
     }
 
-    /// Returns true if a call reports that earlier writes found no space, which the kernel had stored in its cache.
+    /// Returns true if a call reports that earlier writes found no space, which the kernel had
+    /// stored in its cache.
     fn is_late(&self, error: Errno) -> bool {
         error == Errno::NOSPC && self.run.reports_late()
     }
@@ -361,7 +365,8 @@ impl<'a> Worker<'a> {
         let count = match read {
             Ok(count) if count == range.bytes() || is_cut => count,
             Err(error) if self.is_late(error) => return,
-            // The kernel's ext4 fails a direct read of a block that another handle has just reserved in the cache.
+            // The kernel's ext4 fails a direct read of a block that another handle has just
+            // reserved in the cache.
             Err(Errno::IO) if self.is_kernel() && way.is_direct() => return,
             other => self.fail(&format!("{way:?} read of {range:?} came to {other:?}")),
         };
@@ -564,7 +569,8 @@ impl<'a> Worker<'a> {
         self.call(|| format!("forgetting {range:?}"), forget).expect("advice is taken");
     }
 
-    /// The owner of the last region truncates the file within it, and extends it to its former size.
+    /// The owner of the last region truncates the file within it, and extends it to its former
+    /// size.
     fn cut(&mut self) {
         if self.nth + 1 != self.run.shape.workers {
             return;
@@ -599,7 +605,8 @@ impl<'a> Worker<'a> {
         self.give_up(file);
     }
 
-    /// Cannot fail, because writes that found no space were refused before, unless these errors come late.
+    /// Cannot fail, because writes that found no space were refused before, unless these errors
+    /// come late.
     fn sync(&mut self, file: usize, data_only: bool) {
         let handle = &self.either_handle(file);
         let sync = || if data_only { fdatasync(handle) } else { fsync(handle) };
@@ -613,7 +620,8 @@ impl<'a> Worker<'a> {
             }
             // One of the writes has failed, and the next sync does not report it again.
             Err(error) if self.is_late(error) => self.give_up(file),
-            // A direct write could not drop pages that another handle dirtied, which the kernel's ext4 reports to the next sync.
+            // A direct write could not drop pages that another handle dirtied, which the kernel's
+            // ext4 reports to the next sync.
             Err(Errno::IO) if self.is_kernel() => self.give_up(file),
             Err(error) => self.fail(&format!("fsync: {error}")),
         }

@@ -1,4 +1,5 @@
-//! Linux's native asynchronous I/O, by raw system calls, because the C library has no functions for it.
+//! Linux's native asynchronous I/O, by raw system calls, because the C library has no functions for
+//! it.
 
 #![allow(unsafe_code, reason = "the kernel is given addresses")]
 
@@ -74,8 +75,9 @@ impl Aio {
             ..Iocb::default()
         };
         let mut list = [&raw mut iocb];
-        // SAFETY: the kernel reads the list and the control block, and does not use them once the call has returned.
-        // The buffer has `len` bytes, and is kept, with the file, until the transfer is over.
+        // SAFETY: the kernel reads the list and the control block, and does not use them once the
+        // call has returned. The buffer has `len` bytes, and is kept, with the file, until the
+        // transfer is over.
         let result = unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1_i64, list.as_mut_ptr()) };
         match result {
             1 => {
@@ -115,8 +117,8 @@ impl Aio {
 
 impl Drop for Aio {
     fn drop(&mut self) {
-        // SAFETY: this value owns the context. The call returns when all transfers are over, before their buffers are
-        // dropped.
+        // SAFETY: this value owns the context. The call returns when all transfers are over, before
+        // their buffers are dropped.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
     }
 }

@@ -53,7 +53,8 @@ impl Engine {
         }
     }
 
-    /// Submits a transfer. No other transfer in flight has its `id`. After an error, it is not in flight.
+    /// Submits a transfer. No other transfer in flight has its `id`. After an error, it is not in
+    /// flight.
     pub fn submit(&mut self, id: u64, transfer: Transfer) -> Result<(), Done> {
         match self {
             Self::Aio(aio) => aio.submit(id, transfer),
@@ -61,7 +62,8 @@ impl Engine {
         }
     }
 
-    /// Waits for at least `least` transfers, which must be in flight, and returns all that are over.
+    /// Waits for at least `least` transfers, which must be in flight, and returns all that are
+    /// over.
     pub fn reap(&mut self, least: usize) -> io::Result<Vec<Done>> {
         match self {
             Self::Aio(aio) => aio.reap(least),

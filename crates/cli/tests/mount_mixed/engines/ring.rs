@@ -39,7 +39,8 @@ impl Ring {
         } else {
             opcode::Read::new(fd, transfer.buf.as_mut_ptr(), len).offset(transfer.offset).build()
         };
-        // SAFETY: the buffer has `len` bytes, and is kept, with the file, until the transfer is over.
+        // SAFETY: the buffer has `len` bytes, and is kept, with the file, until the transfer is
+        // over.
         let pushed = unsafe { self.ring.submission().push(&entry.user_data(id)) };
         pushed.expect("the ring is as deep as what is under way");
         self.under_way.insert(id, transfer);

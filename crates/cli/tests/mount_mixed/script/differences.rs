@@ -8,13 +8,15 @@ use rustix::io::Errno;
 use super::handles::{Outcome, Value};
 use super::op::{Op, PAGE};
 
-/// Returns true if FUSE does not let a server have the same result. `flags` are the flags of the inode.
+/// Returns true if FUSE does not let a server have the same result. `flags` are the flags of the
+/// inode.
 pub fn is_of_fuse(op: &Op, wanted: &Outcome, found: &Outcome, flags: IFlags) -> bool {
     let is_fixed = flags.intersects(IFlags::APPEND | IFlags::IMMUTABLE);
     match (wanted, found) {
         // The kernel does not know these flags, so it finds other errors first.
         (Err(Errno::PERM), Err(_) | Ok(Value::Number(0))) => is_fixed && !matches!(op, Op::SetFlags { .. }),
-        // Only a file system whose flags it knows has it refuse a shared mapping of an append-only file.
+        // Only a file system whose flags it knows has it refuse a shared mapping of an append-only
+        // file.
         (Err(Errno::ACCESS), Ok(Value::Done)) => {
             flags.contains(IFlags::APPEND) && matches!(op, Op::Map { writable: true, .. })
         }
@@ -27,13 +29,15 @@ pub struct Search<'a> {
     pub op: &'a Op,
     pub offset: u64,
     pub contents: &'a [u8],
-    /// The pages, of 4096 bytes, that were changed through a mapping. A mount writes them whole, up to the end that the file has by then.
+    /// The pages, of 4096 bytes, that were changed through a mapping. A mount writes them whole, up
+    /// to the end that the file has by then.
     pub mapped: &'a HashSet<u64>,
 }
 
 impl Search<'_> {
-    /// Returns true if the second result is also correct: both results agree with the contents of the file, and the second finds no data
-    /// before the first does, and no hole after it, except in mapped pages. The kernel's ext4 counts zeros in its cache as data.
+    /// Returns true if the second result is also correct: both results agree with the contents of
+    /// the file, and the second finds no data before the first does, and no hole after it, except
+    /// in mapped pages. The kernel's ext4 counts zeros in its cache as data.
     pub fn is_as_sparse(&self, wanted: &Outcome, found: &Outcome) -> bool {
         let place = |outcome: &Outcome| match outcome {
             Ok(Value::Number(place)) => Some(*place),

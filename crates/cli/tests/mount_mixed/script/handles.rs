@@ -32,7 +32,8 @@ pub enum Value {
     Number(u64),
     Bytes(Vec<u8>),
     Text(String),
-    /// By transfer in the order of submission: bytes or a negative error number, and the data of a read.
+    /// By transfer in the order of submission: bytes or a negative error number, and the data of a
+    /// read.
     Reaped(Vec<(i64, Vec<u8>)>),
 }
 

@@ -1,8 +1,9 @@
 //! Scripts: the same steps, one by one, on two volumes, which must have the same results.
 //!
-//! Several handles of different kinds are open on one file at once. Transfers are in flight during other steps, which
-//! use other pages, so the results do not depend on the progress of the transfers. Sometimes all handles are closed, and both volumes are
-//! made read-only, compared, and mounted again.
+//! Several handles of different kinds are open on one file at once. Transfers are in flight during
+//! other steps, which use other pages, so the results do not depend on the progress of the
+//! transfers. Sometimes all handles are closed, and both volumes are made read-only, compared, and
+//! mounted again.
 
 mod differences;
 mod handles;

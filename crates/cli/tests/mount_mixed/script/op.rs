@@ -177,7 +177,8 @@ pub enum Op {
     Rename {
         file: usize,
     },
-    /// Renames a new file over the file, or exchanges both and removes the old one; handles keep the old one.
+    /// Renames a new file over the file, or exchanges both and removes the old one; handles keep
+    /// the old one.
     RenameOver {
         file: usize,
         exchange: bool,
@@ -303,8 +304,9 @@ impl Chooser {
         let usual = if self.rng.chance(60) { User::Owner } else { USERS[self.below(USERS.len())] };
         match op {
             Op::SetFlags { .. } | Op::SetOwner { .. } if self.rng.chance(70) => User::Root,
-            // A server reads the groups of the thread that sent a request, which may act as another user by then. The
-            // set-group-ID bit is then cleared although a member of the group may keep it.
+            // A server reads the groups of the thread that sent a request, which may act as another
+            // user by then. The set-group-ID bit is then cleared although a member of the group may
+            // keep it.
             Op::Submit { .. } if usual == User::Friend => User::Owner,
             _ => usual,
         }
@@ -410,8 +412,8 @@ impl Chooser {
         let (offset, len) = (self.place(size), self.rng.log_uniform(64 << 10));
         let unit = match self.rng.below(100) {
             0..40 => PAGE,
-            // Direct transfers are of whole sectors. The kernel's ext4 reads unaligned ranges from holes, and a mount
-            // accepts unaligned ranges that reach the end of the file.
+            // Direct transfers are of whole sectors. The kernel's ext4 reads unaligned ranges from
+            // holes, and a mount accepts unaligned ranges that reach the end of the file.
             40..80 if !direct => 1,
             _ => SECTOR,
         };
@@ -455,14 +457,14 @@ impl Chooser {
     }
 }
 
-/// Returns true if a range includes bytes past the end of a file of `size` bytes, in its last page. How long a store stays there, and
-/// whether it becomes part of a file that grows, differs.
+/// Returns true if a range includes bytes past the end of a file of `size` bytes, in its last page.
+/// How long a store stays there, and whether it becomes part of a file that grows, differs.
 fn reaches_rest_of_page(offset: u64, len: u64, size: u64) -> bool {
     offset < size.next_multiple_of(PAGE) && size < offset + len
 }
 
-/// Returns true if a step stores to a mapping of a file that is immutable now. The kernel's ext4 refuses that; FUSE
-/// does not know of it.
+/// Returns true if a step stores to a mapping of a file that is immutable now. The kernel's ext4
+/// refuses that; FUSE does not know of it.
 fn is_before_flags(op: &Op, view: &View) -> bool {
     matches!(op, Op::MapWrite { .. }) && view.flags_for(op).contains(IFlags::IMMUTABLE)
 }
@@ -477,7 +479,8 @@ fn is_open_for(op: &Op, view: &View) -> bool {
         Op::Submit { slot, writes: false, .. } => reads(slot),
         Op::Write { slot, .. } | Op::Submit { slot, .. } => writes(slot),
         Op::Allocate { slot, .. } | Op::SetLen { slot, .. } => writes(slot),
-        // The kernel refuses to map an append-only file by a writable handle; through FUSE it does not know the flag.
+        // The kernel refuses to map an append-only file by a writable handle; through FUSE it does
+        // not know the flag.
         Op::Map { slot, writable, .. } => {
             let is_append_only = view.flags_for(op).contains(IFlags::APPEND);
             reads(slot) && (!writable || writes(slot)) && !(is_append_only && writes(slot))
@@ -491,7 +494,8 @@ fn is_open_for(op: &Op, view: &View) -> bool {
     }
 }
 
-/// Returns true if the result of the step does not depend on the progress of the transfers in flight.
+/// Returns true if the result of the step does not depend on the progress of the transfers in
+/// flight.
 fn is_settled(op: &Op, view: &View) -> bool {
     let file_of = |slot: usize| view.slots[slot].map(|slot| (slot.file, slot.made));
     let is_idle = |slot: usize| {

@@ -1,7 +1,8 @@
 //! Finds the directories that an archive names, inside the destination.
 //!
-//! The destination is the root of every name in the archive, as for chroot(2): symbolic links are followed, absolute ones from
-//! that root, and no `..` leads above it. The name of a member with `..` is refused.
+//! The destination is the root of every name in the archive, as for chroot(2): symbolic links are
+//! followed, absolute ones from that root, and no `..` leads above it. The name of a member with
+//! `..` is refused.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -18,8 +19,8 @@ use crate::put::place::{OtherKind, Place};
 /// Symbolic links that one name may lead through, as in the kernel.
 const MOST_LINKS: usize = 40;
 
-/// The longest name in an archive, in bytes: the longest path that a program can pass to the kernel (`PATH_MAX` with its zero
-/// byte).
+/// The longest name in an archive, in bytes: the longest path that a program can pass to the kernel
+/// (`PATH_MAX` with its zero byte).
 const MOST_NAME: usize = 4095;
 /// The longest part of a name, in bytes (`NAME_MAX`).
 const MOST_PART: usize = 255;
@@ -48,7 +49,8 @@ impl<'a> Inside<'a> {
         Self { root, path, last: None, shared }
     }
 
-    /// Returns the place that the name of a member means; `None` for the destination itself. Makes directories that are missing above it.
+    /// Returns the place that the name of a member means; `None` for the destination itself. Makes
+    /// directories that are missing above it.
     pub fn place(&mut self, name: &[u8]) -> Result<Option<Place>> {
         let mut names = parts(name)?;
         ensure!(!names.iter().any(|name| is_parent(name)), "{LEADS_OUT}");
@@ -59,8 +61,8 @@ impl<'a> Inside<'a> {
         Ok(Some(Place { parent, name, path, other_kind: OtherKind::IsReplaced }))
     }
 
-    /// Finds the file that the target of a hard link names. The target may have `..`, but may not lead above
-    /// the destination.
+    /// Finds the file that the target of a hard link names. The target may have `..`, but may not
+    /// lead above the destination.
     pub fn find(&mut self, name: &[u8]) -> Result<InodeRef> {
         let mut names = parts(name)?;
         let mut depth = 0_usize;
@@ -148,7 +150,8 @@ fn is_parent(name: &Path) -> bool {
     name.as_os_str() == ".."
 }
 
-/// Splits a name in an archive. Absolute names count from the destination. Refuses names that no program could use.
+/// Splits a name in an archive. Absolute names count from the destination. Refuses names that no
+/// program could use.
 fn parts(name: &[u8]) -> Result<VecDeque<PathBuf>> {
     ensure!(name.len() <= MOST_NAME, "a name of {} bytes; the longest has {MOST_NAME}", name.len());
     let shown = Path::new(OsStr::from_bytes(name));

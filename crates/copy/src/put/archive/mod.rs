@@ -1,11 +1,13 @@
 //! Unpacks a tar archive into the volume.
 //!
-//! Reads ustar, GNU and PAX archives from a file or from standard input, in one pass. Directories get their attributes at the
-//! end, because entries change their times. All names mean places inside the destination (`inside`).
+//! Reads ustar, GNU and PAX archives from a file or from standard input, in one pass. Directories
+//! get their attributes at the end, because entries change their times. All names mean places
+//! inside the destination (`inside`).
 //!
-//! A member takes the place of what has its name, as with GNU tar: also a directory that of a file or a symbolic link, and a file that of an
-//! empty directory. A member that cannot be unpacked is reported, and the next one follows ([`Report`](crate::report::Report)). The whiteouts of layers are not
-//! applied; each is reported and makes no file.
+//! A member takes the place of what has its name, as with GNU tar: also a directory that of a file
+//! or a symbolic link, and a file that of an empty directory. A member that cannot be unpacked is
+//! reported, and the next one follows ([`Report`](crate::report::Report)). The whiteouts of layers
+//! are not applied; each is reported and makes no file.
 
 mod base64;
 mod flags;
@@ -221,8 +223,9 @@ impl Unpacker<'_> {
         Ok(())
     }
 
-    /// Sets the extended attributes, access control lists and flags of the archive and of the rules. Removes lists that the node inherited.
-    /// Reports each attribute that the volume cannot hold; without its list, a file gives its group no rights.
+    /// Sets the extended attributes, access control lists and flags of the archive and of the
+    /// rules. Removes lists that the node inherited. Reports each attribute that the volume cannot
+    /// hold; without its list, a file gives its group no rights.
     fn xattrs(&mut self, node: &InodeRef, member: &Member, attributes: &mut Attributes) -> Result<()> {
         let records = &member.records;
         let shown = Path::new(OsStr::from_bytes(&member.name[..member.name.len().min(SHOWN)]));
@@ -238,8 +241,8 @@ impl Unpacker<'_> {
             if name == ACCESS {
                 let permissions = attributes.permissions;
                 attributes.permissions = if is_set {
-                    // The list counts: in the header, the rights of the group are the upper bound of the list from GNU tar, and
-                    // the group's own from bsdtar.
+                    // The list counts: in the header, the rights of the group are the upper bound
+                    // of the list from GNU tar, and the group's own from bsdtar.
                     permissions & !RIGHTS | node.metadata().permissions & RIGHTS
                 } else {
                     permissions_without_list(permissions)
@@ -302,7 +305,8 @@ impl Unpacker<'_> {
     }
 }
 
-/// Makes an error of reading the archive one that ends the copy. Errors of another kind stay as they are.
+/// Makes an error of reading the archive one that ends the copy. Errors of another kind stay as
+/// they are.
 fn unreadable(error: Error) -> Error {
     match error.root() {
         Error::Io(of_archive) if of_archive.kind() == ErrorKind::UnexpectedEof => {
@@ -313,7 +317,8 @@ fn unreadable(error: Error) -> Error {
     }
 }
 
-/// Refuses an entry that stands for the removal of a file of a lower layer of a container image, or of all files of a directory.
+/// Refuses an entry that stands for the removal of a file of a lower layer of a container image, or
+/// of all files of a directory.
 fn refuse_whiteout(name: &[u8]) -> Result<()> {
     match name.strip_prefix(b".wh.") {
         Some(b".wh..opq") => bail!("a whiteout of all entries of the directory in lower layers; not applied"),
@@ -341,8 +346,8 @@ fn attributes(member: &Member) -> Result<Attributes> {
     })
 }
 
-/// Returns the number in a field of a header. A field that contains only zero bytes and spaces counts as 0, because some programs leave
-/// fields empty.
+/// Returns the number in a field of a header. A field that contains only zero bytes and spaces
+/// counts as 0, because some programs leave fields empty.
 fn number<T: Default>(field: &[u8], parsed: io::Result<T>) -> io::Result<T> {
     if field.iter().all(|byte| matches!(byte, 0 | b' ')) { Ok(T::default()) } else { parsed }
 }

@@ -1,7 +1,9 @@
-//! Records of the PAX format: names, times, owners, attributes, access control lists, flags, and the maps of sparse files.
+//! Records of the PAX format: names, times, owners, attributes, access control lists, flags, and
+//! the maps of sparse files.
 //!
-//! A record that is not understood is named in [`Records::ignored`], unless it says nothing that a copy has ([`WITHOUT_EFFECT`]). A member
-//! with a record of a known kind that is malformed is refused ([`Records::malformed`]).
+//! A record that is not understood is named in [`Records::ignored`], unless it says nothing that a
+//! copy has ([`WITHOUT_EFFECT`]). A member with a record of a known kind that is malformed is
+//! refused ([`Records::malformed`]).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -22,8 +24,9 @@ const BLOCK: u64 = 512;
 const XATTR: &[u8] = b"SCHILY.xattr.";
 /// libarchive (bsdtar) writes each attribute under this name, too, with a value in base64.
 const LIBARCHIVE_XATTR: &[u8] = b"LIBARCHIVE.xattr.";
-/// Records that say nothing that a copy has: names of owners, whose numbers count; numbers of the file where it was; times that no
-/// program can set; and the way in which the archive stores the rest.
+/// Records that say nothing that a copy has: names of owners, whose numbers count; numbers of the
+/// file where it was; times that no program can set; and the way in which the archive stores the
+/// rest.
 const WITHOUT_EFFECT: [&[u8]; 15] = [
     b"comment",
     b"charset",
@@ -75,12 +78,14 @@ pub struct Records {
 pub struct Sparse {
     /// The size with its holes.
     pub size: u64,
-    /// Offsets and lengths of the data, in formats 0.0 and 0.1. In format 1.0 they precede the data.
+    /// Offsets and lengths of the data, in formats 0.0 and 0.1. In format 1.0 they precede the
+    /// data.
     runs: Vec<(u64, u64)>,
     is_before_data: bool,
 }
 
-/// The records of global headers: owners and times of all members that follow, unless they have records of their own.
+/// The records of global headers: owners and times of all members that follow, unless they have
+/// records of their own.
 #[derive(Debug, Default)]
 pub struct Global {
     uid: Option<u32>,
@@ -111,7 +116,8 @@ impl Global {
     /// Parses the records of a member.
     ///
     /// # Errors
-    /// The size of the data in the archive is malformed, or a record without an end may hide it, so that the next member cannot be found.
+    /// The size of the data in the archive is malformed, or a record without an end may hide it, so
+    /// that the next member cannot be found.
     pub fn parse(&mut self, own: &[u8]) -> Result<Records> {
         let mut records = self.defaults();
         records.ignored.extend(self.ignored.take());
@@ -149,8 +155,8 @@ impl Global {
     }
 }
 
-/// Calls `record` with the key and the value of each record, which is its length in decimal digits, a space, `KEY=VALUE`, and a line
-/// end.
+/// Calls `record` with the key and the value of each record, which is its length in decimal digits,
+/// a space, `KEY=VALUE`, and a line end.
 fn for_each(mut bytes: &[u8], mut record: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
     while !bytes.is_empty() {
         let space = bytes.iter().position(|&byte| byte == b' ').context("a record without its length")?;
@@ -166,7 +172,8 @@ fn for_each(mut bytes: &[u8], mut record: impl FnMut(&[u8], &[u8]) -> Result<()>
 }
 
 impl Records {
-    /// Sets what a record says. An empty value of a name, an owner, a size or a time removes what an earlier record said, as POSIX has it.
+    /// Sets what a record says. An empty value of a name, an owner, a size or a time removes what
+    /// an earlier record said, as POSIX has it.
     fn record(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let text = || std::str::from_utf8(value).context("is not a number");
         match key {
@@ -248,7 +255,8 @@ impl Sparse {
         if !self.is_before_data {
             return Ok(std::mem::take(&mut self.runs));
         }
-        // Decimal numbers, one in a line: how many runs, then offset and length of each; filled up to a whole block.
+        // Decimal numbers, one in a line: how many runs, then offset and length of each; filled up
+        // to a whole block.
         let mut lines = BufReader::with_capacity(1, data);
         let mut bytes = 0;
         let mut number = || -> Result<u64> {
@@ -270,7 +278,8 @@ fn shown(key: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(&key[..key.len().min(SHOWN)])
 }
 
-/// Decodes the name of an attribute: `%3D` and `%25`, which GNU tar writes for `=` and `%`, or every `%XX` of libarchive.
+/// Decodes the name of an attribute: `%3D` and `%25`, which GNU tar writes for `=` and `%`, or
+/// every `%XX` of libarchive.
 fn decoded(name: &[u8], is_of_libarchive: bool) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(name.len());
     let mut rest = name;
@@ -304,7 +313,8 @@ fn time(value: &[u8]) -> Result<Timestamp> {
     let seconds: i64 = whole.parse()?;
     let digits: String = fraction.chars().chain(std::iter::repeat('0')).take(9).collect();
     let nanoseconds: u32 = digits.parse()?;
-    // The fraction counts away from zero, and the nanoseconds of a timestamp from the second before.
+    // The fraction counts away from zero, and the nanoseconds of a timestamp from the second
+    // before.
     if whole.starts_with('-') && nanoseconds > 0 {
         let seconds = seconds.checked_sub(1).context("the time is out of range")?;
         return Ok(Timestamp { seconds, nanoseconds: 1_000_000_000 - nanoseconds });

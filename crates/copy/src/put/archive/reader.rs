@@ -1,7 +1,7 @@
 //! Reads the members of a tar archive one after the other.
 //!
-//! Headers are parsed by the `tar` crate. Its iterator is not used, because it splits records at line ends, which values of
-//! attributes may contain, and does not return the maps of sparse files.
+//! Headers are parsed by the `tar` crate. Its iterator is not used, because it splits records at
+//! line ends, which values of attributes may contain, and does not return the maps of sparse files.
 
 use std::io::{self, Read};
 
@@ -43,8 +43,8 @@ impl<R: Read> Reader<R> {
         Self { input, left: 0, padding: 0, global: Global::default(), has_begun: false, has_end: false }
     }
 
-    /// Returns true if the archive had an end mark: two blocks of zeros, or one at the end of the file. Without one, its last members may
-    /// be missing.
+    /// Returns true if the archive had an end mark: two blocks of zeros, or one at the end of the
+    /// file. Without one, its last members may be missing.
     pub fn has_end(&self) -> bool {
         self.has_end
     }
@@ -180,7 +180,8 @@ impl<R: Read> Read for Reader<R> {
     }
 }
 
-/// Returns the size field of a header. A field that contains only zero bytes counts as 0, because some programs leave it empty.
+/// Returns the size field of a header. A field that contains only zero bytes counts as 0, because
+/// some programs leave it empty.
 fn size(header: &Header) -> io::Result<u64> {
     if header.as_old().size == [0; 12] { Ok(0) } else { header.entry_size() }
 }

@@ -1,4 +1,5 @@
-//! Every queue that `open_queue` opens, also that of a device outside the crate, through one table of behaviours.
+//! Every queue that `open_queue` opens, also that of a device outside the crate, through one table
+//! of behaviours.
 
 mod behaviour;
 mod files;
@@ -24,7 +25,8 @@ fn memory() -> Arc<MemDevice> {
     Arc::new(MemDevice::new(SIZE))
 }
 
-/// Makes a device of `SIZE` bytes that takes `latency` for each request, with `parallel` requests at a time.
+/// Makes a device of `SIZE` bytes that takes `latency` for each request, with `parallel` requests
+/// at a time.
 fn simulated(latency: Duration, parallel: usize) -> Arc<dyn Device> {
     let profile = SimProfile::new(latency, parallel);
     Arc::new(SimDevice::new(memory(), profile))

@@ -7,7 +7,8 @@ use seccompiler::{SeccompAction, SeccompFilter};
 const IO_URING_SETUP: i64 = 425;
 const EPERM: u32 = 1;
 
-/// Makes the kernel refuse `io_uring_setup` to this thread and to threads that it starts, as container runtimes do.
+/// Makes the kernel refuse `io_uring_setup` to this thread and to threads that it starts, as
+/// container runtimes do.
 fn forbid_io_uring() {
     let rules = [(IO_URING_SETUP, Vec::new())].into();
     let filter = SeccompFilter::new(

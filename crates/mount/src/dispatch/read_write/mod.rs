@@ -34,8 +34,8 @@ pub(super) use write::Write;
 /// Requests of up to this many bytes are copied in less time than it takes to wake a thread.
 const SMALL: usize = 32 << 10;
 
-/// With at least this many requests in queue threads, these threads are mostly awake. With fewer, handing a request to one
-/// costs more than it saves.
+/// With at least this many requests in queue threads, these threads are mostly awake. With fewer,
+/// handing a request to one costs more than it saves.
 const MANY_QUEUED: usize = 16;
 
 /// The origin of a request to read or write.
@@ -43,7 +43,8 @@ const MANY_QUEUED: usize = 16;
 enum Origin {
     /// A read(2) or write(2) that bypasses the kernel's page cache.
     Direct,
-    /// The kernel fills pages, which are locked until the reply, or passes on a write(2) that it also copies to its pages.
+    /// The kernel fills pages, which are locked until the reply, or passes on a write(2) that it
+    /// also copies to its pages.
     Pages,
     /// The kernel writes pages back.
     WriteBack,
@@ -71,7 +72,8 @@ impl Dispatcher {
         (buf, reserved)
     }
 
-    /// Returns a buffer for a request of `len` bytes that a worker executes, and reserves its memory.
+    /// Returns a buffer for a request of `len` bytes that a worker executes, and reserves its
+    /// memory.
     fn worker_buffer(&self, len: usize, in_flight: &InFlightRequest) -> SharedBuf {
         SharedBuf::new(&self.deferred.buffers, len, |buf| Some(self.reserve_memory(in_flight, buf.len())))
     }

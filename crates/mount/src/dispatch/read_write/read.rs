@@ -53,8 +53,8 @@ impl Read {
         self.bypasses_cache(open) && !open.file.node().flags().contains(InodeFlags::VERITY)
     }
 
-    /// Returns true if a read of `count` bytes may have found the end of the file too early. The kernel has written back the
-    /// range of the read, but no page after it.
+    /// Returns true if a read of `count` bytes may have found the end of the file too early. The
+    /// kernel has written back the range of the read, but no page after it.
     fn may_have_missed_data(self, open: &OpenFile, count: usize) -> bool {
         count < self.len && self.origin == Origin::Direct && open.pages.may_be_longer()
     }

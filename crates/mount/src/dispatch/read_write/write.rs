@@ -85,8 +85,8 @@ impl Write {
         Self { at, origin, caller, drops_set_ids, durability: Durability::of_flags(flags), flags }
     }
 
-    /// Returns true if the server must set the file's times. With `cache=writeback` the kernel sets the times
-    /// for data that it writes back.
+    /// Returns true if the server must set the file's times. With `cache=writeback` the kernel sets
+    /// the times for data that it writes back.
     fn sets_times(self, open: &OpenFile) -> bool {
         open.keeps_times && self.origin != Origin::WriteBack
     }
@@ -138,8 +138,8 @@ impl Write {
         self.origin == Origin::WriteBack && failure.lacks_space()
     }
 
-    /// Returns true if the kernel may have stale pages of the range of a direct write. The kernel drops them before it
-    /// sends the request, but a reader may fill them again with the old data.
+    /// Returns true if the kernel may have stale pages of the range of a direct write. The kernel
+    /// drops them before it sends the request, but a reader may fill them again with the old data.
     fn may_leave_stale_pages(self, open: &OpenFile) -> bool {
         self.origin == Origin::Direct && open.pages.may_exist()
     }
@@ -162,8 +162,8 @@ impl Server {
         self.after_write(open, write, written)
     }
 
-    /// Appends through the volume's page cache. Returns the number of bytes appended: fewer than `data` has if the volume is full or a
-    /// limit of a quota is reached.
+    /// Appends through the volume's page cache. Returns the number of bytes appended: fewer than
+    /// `data` has if the volume is full or a limit of a quota is reached.
     fn append(&self, open: &OpenFile, data: &[u8]) -> Outcome<u64> {
         let file = open.buffered()?;
         let (mut done, mut next, mut wait) = (0, data.len(), SpaceWait::new());
@@ -235,7 +235,8 @@ impl Server {
     }
 }
 
-/// Writes past the volume's page cache, except for write-back that may fit in part. Returns the number of bytes written.
+/// Writes past the volume's page cache, except for write-back that may fit in part. Returns the
+/// number of bytes written.
 fn write_directly(open: &OpenFile, write: Write, data: &[u8]) -> Outcome<u64> {
     match open.file.write_all_at(data, write.at.offset).map_err(Failure::from) {
         Ok(()) => Ok(data.len() as u64),

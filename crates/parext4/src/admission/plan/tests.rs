@@ -10,7 +10,8 @@ const WRITTEN: Blocks = Blocks { all_written: true, edges_written: true, holes: 
 const UNWRITTEN: Blocks = Blocks { all_written: false, edges_written: false, ..WRITTEN };
 const HOLE: Blocks = Blocks { holes: true, ..UNWRITTEN };
 
-/// The plan that a row expects: the range (`None`: the whole file), the mode, whether it drains, and the reason.
+/// The plan that a row expects: the range (`None`: the whole file), the mode, whether it drains,
+/// and the reason.
 type Expected = (Option<(u64, u64)>, Mode, bool, Reason);
 
 const fn shared(reason: Reason) -> Expected {
@@ -304,7 +305,8 @@ fn buffered() {
     ]);
 }
 
-/// With 1 KiB blocks a page has four blocks. An operation that bypasses the cache holds whole pages.
+/// With 1 KiB blocks a page has four blocks. An operation that bypasses the cache holds whole
+/// pages.
 #[test]
 fn past_the_cache() {
     use Reason::{Allocates, Overwrite, SetsSize};
@@ -342,7 +344,8 @@ fn past_the_cache() {
     ]);
 }
 
-/// Under every policy it excludes all other operations, also buffered reads that hold no byte of the whole file.
+/// Under every policy it excludes all other operations, also buffered reads that hold no byte of
+/// the whole file.
 #[test]
 fn contents_in_the_inode() {
     let all = (Some((0, u64::MAX)), Mode::Exclusive, false, Reason::ChangesInline);

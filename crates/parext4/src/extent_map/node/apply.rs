@@ -52,7 +52,8 @@ impl<'e, 'a, 'r> ChangeContext<'e, 'a, 'r> {
             .ok_or_else(|| Error::corrupt("extent tree: a node splits that the plan did not count"))
     }
 
-    /// Returns marks for a leaf of `len` entries that has room for `capacity`, or `None` if there is no room.
+    /// Returns marks for a leaf of `len` entries that has room for `capacity`, or `None` if there
+    /// is no room.
     fn arm(&self, len: usize, capacity: usize) -> Option<Arc<Marks>> {
         let room = self.change.entries_for_marks(capacity.saturating_sub(len));
         Marks::armed(self.edit.handle.tid(), room)
@@ -60,13 +61,14 @@ impl<'e, 'a, 'r> ChangeContext<'e, 'a, 'r> {
 }
 
 impl Node {
-    /// Registers the node's block with the handle. Does nothing for the root, which the inode registers.
+    /// Registers the node's block with the handle. Does nothing for the root, which the inode
+    /// registers.
     fn touch(&mut self, work: &ChangeContext<'_, '_, '_>) -> Result<()> {
         self.register(work.edit.handle, work.edit.cache, work.kind)
     }
 
-    /// Applies the change to the leaf that it concerns. Returns the new right neighbour if this node split. The parent
-    /// removes a node that became empty.
+    /// Applies the change to the leaf that it concerns. Returns the new right neighbour if this
+    /// node split. The parent removes a node that became empty.
     pub(in crate::extent_map) fn apply(
         &mut self,
         work: &mut ChangeContext<'_, '_, '_>,
@@ -101,7 +103,8 @@ impl Node {
         Ok(None)
     }
 
-    /// Splits a leaf that has too many extents. The old leaf stays unchanged for readers of the old index.
+    /// Splits a leaf that has too many extents. The old leaf stays unchanged for readers of the old
+    /// index.
     fn split_leaf(&mut self, work: &mut ChangeContext<'_, '_, '_>, mut extents: Vec<Extent>) -> Result<Self> {
         let appending = extents.last().is_some_and(|last| last.end() == work.change.blocks.end());
         let right = extents.split_off(split_at(extents.len(), appending, work.capacity));
@@ -182,7 +185,8 @@ impl Node {
         Ok(())
     }
 
-    /// Moves the only remaining leaf into the root if it fits. Returns true if it did. Must be called on the root.
+    /// Moves the only remaining leaf into the root if it fits. Returns true if it did. Must be
+    /// called on the root.
     pub(in crate::extent_map) fn pull_up(&mut self, edit: &mut Edit<'_, '_>) -> bool {
         let Content::Index(children) = &mut self.content else { return false };
         let [only] = children.as_mut_slice() else { return false };

@@ -78,7 +78,8 @@ impl Node {
         Ok(true)
     }
 
-    /// Returns the number of nodes that are blocks and map a block at or after `from`, including this one.
+    /// Returns the number of nodes that are blocks and map a block at or after `from`, including
+    /// this one.
     pub(in crate::extent_map) fn count_past(&self, from: u64) -> u32 {
         if self.end() <= from {
             return 0;

@@ -1,8 +1,8 @@
 //! Requests of one read-ahead, with several in flight on a queue of the device.
 //!
 //! Responsible for filling pages before a reader asks for them. Not responsible for choosing them:
-//! [`read_ahead`](super::read_ahead) does. A page that is claimed here makes its readers wait, so this thread waits for no page
-//! and no range.
+//! [`read_ahead`](super::read_ahead) does. A page that is claimed here makes its readers wait, so
+//! this thread waits for no page and no range.
 
 use parext4_device::{BufferPool, Done, Op, Queue, Request};
 use rangelock::ByteRange;
@@ -17,7 +17,8 @@ use crate::inode::Cached;
 use crate::mapping::{BlockState, Mapping};
 use crate::page_cache::{Fill, PageIndex, PageRange};
 
-/// The most bytes of one request. The first pages of a longer read-ahead are ready while later ones are on their way.
+/// The most bytes of one request. The first pages of a longer read-ahead are ready while later ones
+/// are on their way.
 const MOST: u64 = 256 << 10;
 
 /// Claimed pages that are contiguous in the file.
@@ -33,7 +34,8 @@ struct Requests<'a, 'q> {
 }
 
 impl DirectFile {
-    /// Reads the missing ones of `pages`, which lie in the file, as far as the cache has or evicts memory for them.
+    /// Reads the missing ones of `pages`, which lie in the file, as far as the cache has or evicts
+    /// memory for them.
     ///
     /// # Errors
     /// The errors of the device and of a corrupt map. Every page is filled or missing again then.
@@ -61,7 +63,8 @@ impl<'a> Requests<'a, '_> {
         self.start(fills)
     }
 
-    /// Starts the request for claimed pages. Fills them at once if they are not one run of written blocks.
+    /// Starts the request for claimed pages. Fills them at once if they are not one run of written
+    /// blocks.
     fn start(&mut self, fills: Fills<'a>) -> Result<()> {
         let Some(first) = fills.first().map(Fill::index) else { return Ok(()) };
         let len = fills.len() * self.file.engine().page_size().bytes();
@@ -105,8 +108,9 @@ impl<'a> Requests<'a, '_> {
 }
 
 impl DirectFile {
-    /// Returns the number of pages of a request that begins at `first`: as many as remain in the object of the device, at most
-    /// [`MOST`] bytes. So the requests of a contiguous file do not cross objects.
+    /// Returns the number of pages of a request that begins at `first`: as many as remain in the
+    /// object of the device, at most [`MOST`] bytes. So the requests of a contiguous file do not
+    /// cross objects.
     fn pages_of_request(&self, first: PageIndex) -> Result<usize> {
         let (object_size, page_size) = (self.engine().device().object_size(), self.engine().page_size());
         let most = page_size.pages_in(MOST) as usize;
@@ -118,8 +122,8 @@ impl DirectFile {
         Ok(most.min(rest as usize))
     }
 
-    /// Returns where the `len` bytes of the file from page `first` on are on the device, if they are written blocks in one
-    /// piece and need not be verified.
+    /// Returns where the `len` bytes of the file from page `first` on are on the device, if they
+    /// are written blocks in one piece and need not be verified.
     fn written_at(&self, first: PageIndex, len: usize) -> Result<Option<u64>> {
         let start = self.engine().page_size().start(first);
         let bytes = ByteRange::new(start, start + len as u64);

@@ -5,11 +5,13 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
 
 use super::File;
 
-/// A position in a [`File`], which reads and writes move: implements [`Read`], [`Write`] and [`Seek`].
+/// A position in a [`File`], which reads and writes move: implements [`Read`], [`Write`] and
+/// [`Seek`].
 ///
-/// A [`File`] implements the same traits, with one position for all threads that share it. Each cursor has a position of its own: several
-/// cursors of one file, in one thread or in many, are independent. In append mode every write goes to the end of the file and moves the
-/// position there. [`flush`](Write::flush) makes nothing durable; [`File::sync_data`] does.
+/// A [`File`] implements the same traits, with one position for all threads that share it. Each
+/// cursor has a position of its own: several cursors of one file, in one thread or in many, are
+/// independent. In append mode every write goes to the end of the file and moves the position
+/// there. [`flush`](Write::flush) makes nothing durable; [`File::sync_data`] does.
 ///
 /// `F` is the file, or a reference to it, such as `File`, `&File` or `Arc<File>`.
 ///
@@ -133,7 +135,8 @@ impl<F: Borrow<File>> Write for FileCursor<F> {
         Ok(self.advance(len))
     }
 
-    /// Does nothing: written data needs no flush to be seen, and [`File::sync_data`] makes it durable.
+    /// Does nothing: written data needs no flush to be seen, and [`File::sync_data`] makes it
+    /// durable.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

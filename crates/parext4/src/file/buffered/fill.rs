@@ -1,5 +1,6 @@
-//! Reads pages into the cache. A fill writes the whole page although its thread may hold only a part of the page's
-//! bytes. An operation that changes the device without the cache therefore holds whole pages.
+//! Reads pages into the cache. A fill writes the whole page although its thread may hold only a
+//! part of the page's bytes. An operation that changes the device without the cache therefore holds
+//! whole pages.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -20,14 +21,16 @@ use rangelock::{ByteRange, Mode, RangeLock};
 const MOST: u64 = 1 << 20;
 
 impl DirectFile {
-    /// Writes dirty pages back for a writer that finds all memory full of dirty pages. First writes back the pages of
-    /// `own`, which `hold` covers, so that no other thread can write them back; then any pages that no operation holds.
+    /// Writes dirty pages back for a writer that finds all memory full of dirty pages. First writes
+    /// back the pages of `own`, which `hold` covers, so that no other thread can write them back;
+    /// then any pages that no operation holds.
     ///
     /// # Errors
-    /// The errors of the write-back of `own`; the ones of other files only if no page of `own` was dirty, so that the caller has no
-    /// room.
+    /// The errors of the write-back of `own`; the ones of other files only if no page of `own` was
+    /// dirty, so that the caller has no room.
     pub(super) fn make_room(&self, hold: &Hold<&RangeLock>, own: Range<u64>) -> Result<()> {
-        // Under the policies that lock whole files, no other writer can access any page of this file.
+        // Under the policies that lock whole files, no other writer can access any page of this
+        // file.
         let is_range = self.engine().policy() == Policy::Range;
         let own = if is_range { self.engine().page_size().inside(own) } else { PageRange::ALL };
         let was_dirty = self.inode().cached().is_some_and(|cached| cached.pages.has_dirty(own));
@@ -39,7 +42,8 @@ impl DirectFile {
         if was_dirty { self.engine().health().check() } else { elsewhere }
     }
 
-    /// Writes back pages that no operation holds, for a caller that finds all memory full of dirty pages.
+    /// Writes back pages that no operation holds, for a caller that finds all memory full of dirty
+    /// pages.
     pub(super) fn make_room_elsewhere(&self) -> Result<()> {
         self.engine().health().check()?;
         if !self.engine().write_back_some(Duration::ZERO, self.engine().dirty().batch())? {
@@ -48,8 +52,8 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Reads the missing pages of `[at, end)`, up to the first that is in the cache, in one request. Returns false if
-    /// there is no memory for any page.
+    /// Reads the missing pages of `[at, end)`, up to the first that is in the cache, in one
+    /// request. Returns false if there is no memory for any page.
     ///
     /// # Errors
     /// The errors of the device and of a corrupt map.
@@ -71,8 +75,8 @@ impl DirectFile {
         let mut fills: SmallVec<[Fill<'_>; 4]> = SmallVec::new();
         fills.push(first);
         for index in PageRange::new(pages.start() + 1, pages.end()).pages() {
-            // A thread that has claimed pages must not wait for another page, because other threads may wait for the
-            // claimed ones.
+            // A thread that has claimed pages must not wait for another page, because other threads
+            // may wait for the claimed ones.
             let Some(fill) = cached.pages.try_claim(index) else { break };
             fills.push(fill);
         }
@@ -89,7 +93,8 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Fills one page, of which `hold` covers `[at, end)`. The caller writes its part before the page becomes visible.
+    /// Fills one page, of which `hold` covers `[at, end)`. The caller writes its part before the
+    /// page becomes visible.
     pub(super) fn fill_rest(
         &self,
         hold: &Hold<&RangeLock>,
@@ -106,8 +111,8 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Reads bytes of one page from byte `at` on without caching the page, because there is no memory for it. The
-    /// page was not in the cache, so the device has its bytes.
+    /// Reads bytes of one page from byte `at` on without caching the page, because there is no
+    /// memory for it. The page was not in the cache, so the device has its bytes.
     ///
     /// # Errors
     /// The errors of the device and of a corrupt map.

@@ -1,8 +1,10 @@
-//! Buffered I/O: reads and writes of any alignment, by any number of threads at once, on the volume's page cache.
+//! Buffered I/O: reads and writes of any alignment, by any number of threads at once, on the
+//! volume's page cache.
 //!
-//! While it copies, a read holds its bytes shared and a write holds its bytes exclusively. If the pages are cached,
-//! it acquires no other lock, opens no journal handle and does not read the map. [Write-back](crate::writeback)
-//! allocates the blocks of new data; the write only reserves space for them (delayed allocation).
+//! While it copies, a read holds its bytes shared and a write holds its bytes exclusively. If the
+//! pages are cached, it acquires no other lock, opens no journal handle and does not read the map.
+//! [Write-back](crate::writeback) allocates the blocks of new data; the write only reserves space
+//! for them (delayed allocation).
 
 mod ahead_requests;
 mod cursor;
@@ -36,14 +38,15 @@ use crate::sync::{Rank, hold};
 
 /// An open file, for reads and writes of any offset and length through the volume's page cache.
 ///
-/// All methods take `&self`: share one `File` between any number of threads. They wait for each other only where
-/// their bytes overlap. Reads and writes take an offset, like the methods of [`std::os::unix::fs::FileExt`].
-/// [`Read`](std::io::Read), [`Write`](std::io::Write) and [`Seek`](std::io::Seek) move one position that all users of the handle share, as in
+/// All methods take `&self`: share one `File` between any number of threads. They wait for each
+/// other only where their bytes overlap. Reads and writes take an offset, like the methods of
+/// [`std::os::unix::fs::FileExt`]. [`Read`](std::io::Read), [`Write`](std::io::Write) and
+/// [`Seek`](std::io::Seek) move one position that all users of the handle share, as in
 /// [`std::fs::File`]; a [`cursor`](Self::cursor) adds another one.
 ///
-/// A read never sees half of a write, unless the file was opened with [`Atomicity::Page`]. `File`s and [`DirectFile`]s of one
-/// file see each other's writes. Data is written back some seconds after the write, and durable after
-/// [`sync_data`](Self::sync_data) or [`sync_all`](Self::sync_all).
+/// A read never sees half of a write, unless the file was opened with [`Atomicity::Page`]. `File`s
+/// and [`DirectFile`]s of one file see each other's writes. Data is written back some seconds after
+/// the write, and durable after [`sync_data`](Self::sync_data) or [`sync_all`](Self::sync_all).
 ///
 /// ```
 /// use std::sync::Arc;
@@ -74,8 +77,9 @@ pub struct File {
 }
 
 impl DirectFile {
-    /// Returns a handle of the same file for I/O through the page cache, with the same access as this one. Its writes
-    /// do not append, are not durable when they return, and are atomic to reads.
+    /// Returns a handle of the same file for I/O through the page cache, with the same access as
+    /// this one. Its writes do not append, are not durable when they return, and are atomic to
+    /// reads.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -93,11 +97,13 @@ impl DirectFile {
         self.buffered_as(OpenOptions::new().read(read).write(write))
     }
 
-    /// Returns a handle of the same file for I/O through the page cache, with the modes of `options`.
+    /// Returns a handle of the same file for I/O through the page cache, with the modes of
+    /// `options`.
     fn buffered_as(&self, options: OpenOptions) -> Result<File> {
         let _in_flight = self.engine().in_flight().enter()?;
         if self.inode().cached().is_none() {
-            // Excludes operations that began when the file had no pages and therefore do not check for pages.
+            // Excludes operations that began when the file had no pages and therefore do not check
+            // for pages.
             let _order = hold(Rank::Range);
             let _alone = self.inode().ranges.exclusive(ByteRange::ALL);
             self.engine().idle_cache().start(self.engine().pages());
@@ -110,8 +116,9 @@ impl DirectFile {
 }
 
 impl File {
-    /// Opens the regular file of an inode. `options` say what the handle may do and what its reads and writes promise; the
-    /// file exists, so what they say about creating and truncating it has no effect.
+    /// Opens the regular file of an inode. `options` say what the handle may do and what its reads
+    /// and writes promise; the file exists, so what they say about creating and truncating it has
+    /// no effect.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -124,15 +131,15 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// [`Error::IsDirectory`], or [`Error::Invalid`] if the inode is neither a file nor a directory; [`Error::Invalid`] if the
-    /// options contradict each other.
+    /// [`Error::IsDirectory`], or [`Error::Invalid`] if the inode is neither a file nor a
+    /// directory; [`Error::Invalid`] if the options contradict each other.
     pub fn new(node: InodeRef, options: &OpenOptions) -> Result<Self> {
         options.check()?;
         DirectFile::with_access(node, options.access())?.buffered_as(*options)
     }
 
-    /// Returns this handle, to act on behalf of a caller with `credentials`. Later write-back of its data succeeds whatever
-    /// they are, because the write has reserved the space.
+    /// Returns this handle, to act on behalf of a caller with `credentials`. Later write-back of
+    /// its data succeeds whatever they are, because the write has reserved the space.
     #[must_use]
     pub fn with_credentials(mut self, credentials: Credentials) -> Self {
         self.file.node.engine.set_credentials(credentials);
@@ -210,7 +217,8 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// [`Error::UnexpectedEof`] if the file ends before the buffer is full; the errors of [`read_at`](Self::read_at).
+    /// [`Error::UnexpectedEof`] if the file ends before the buffer is full; the errors of
+    /// [`read_at`](Self::read_at).
     pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         if self.read_at(buf, offset)? == buf.len() { Ok(()) } else { Err(Error::UnexpectedEof) }
     }
@@ -239,7 +247,8 @@ impl File {
 }
 
 impl DirectFile {
-    /// Returns the file's part of the page cache. Fails if the file was not opened for buffered I/O.
+    /// Returns the file's part of the page cache. Fails if the file was not opened for buffered
+    /// I/O.
     fn cached_pages(&self) -> Result<&Cached> {
         self.inode().cached().ok_or_else(|| Error::invalid("the file was not opened for buffered I/O"))
     }
@@ -251,8 +260,8 @@ impl DirectFile {
     }
 }
 
-/// Returns another handle with the same options and the same position. It reports later failures of write-back itself, and has a read-ahead
-/// of its own.
+/// Returns another handle with the same options and the same position. It reports later failures of
+/// write-back itself, and has a read-ahead of its own.
 impl Clone for File {
     fn clone(&self) -> Self {
         let heard = AtomicU32::new(self.file.inode().cached().map_or(0, |cached| cached.failures.now()));

@@ -36,8 +36,8 @@ impl File {
         })
     }
 
-    /// Retries until there is memory for the page. Between attempts it holds no range, so every page can be written
-    /// back.
+    /// Retries until there is memory for the page. Between attempts it holds no range, so every
+    /// page can be written back.
     fn until_there_is_room(&self, fault: impl Fn() -> Result<bool>) -> Result<()> {
         while !fault()? {
             self.file.make_room_elsewhere()?;
@@ -67,8 +67,8 @@ impl File {
                 return Err(past_end(offset));
             }
             let held = self.file.admit(Operation::BufferedWrite { offset: start, end })?;
-            // The file may have been truncated while this thread waited. If the page is still inside, the next
-            // attempt uses the new size.
+            // The file may have been truncated while this thread waited. If the page is still
+            // inside, the next attempt uses the new size.
             if self.size() >= end {
                 let Some(page) = self.bring_in(held.hold(), start, end)? else { return Ok(false) };
                 self.file.dirty_page(self.cached()?, held.hold(), &page, (start, end))?;
@@ -77,8 +77,8 @@ impl File {
         }
     }
 
-    /// Reads the page into the cache of which `hold` covers `[start, end)`. The returned reference pins the page. Returns
-    /// `None` if there is no memory for it.
+    /// Reads the page into the cache of which `hold` covers `[start, end)`. The returned reference
+    /// pins the page. Returns `None` if there is no memory for it.
     fn bring_in(&self, hold: &Hold<&RangeLock>, start: u64, end: u64) -> Result<Option<Page<'_>>> {
         match self.cached()?.pages.claim(self.file.engine().page_size().page_at(start)) {
             Ok(PageLookup::Present(page)) => Ok(Some(page)),

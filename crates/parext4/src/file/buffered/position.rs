@@ -1,7 +1,8 @@
 //! The position of a file handle, for the traits of [`std::io`].
 //!
-//! Handles that were cloned from one another share a position, as descriptors of dup(2) do. A read or a write through the traits holds its
-//! lock, so each moves the position once, as in the kernel. Operations at an offset neither hold nor move it.
+//! Handles that were cloned from one another share a position, as descriptors of dup(2) do. A read
+//! or a write through the traits holds its lock, so each moves the position once, as in the kernel.
+//! Operations at an offset neither hold nor move it.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
 
@@ -21,8 +22,8 @@ impl Position {
 }
 
 impl File {
-    /// Returns another handle of the same file, with the same options and the same position, like [`Clone::clone`]. It never fails; the name
-    /// is that of [`std::fs::File::try_clone`].
+    /// Returns another handle of the same file, with the same options and the same position, like
+    /// [`Clone::clone`]. It never fails; the name is that of [`std::fs::File::try_clone`].
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -55,7 +56,8 @@ impl File {
     }
 }
 
-/// Reads from the [position](File::try_clone) on, and moves it. Blocks until writes of the same bytes have completed.
+/// Reads from the [position](File::try_clone) on, and moves it. Blocks until writes of the same
+/// bytes have completed.
 ///
 /// ```
 /// # let volume = testkit::volume::scratch();

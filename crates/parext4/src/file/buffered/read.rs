@@ -15,8 +15,8 @@ use crate::operation::Operation;
 use crate::policy::Policy;
 
 impl File {
-    /// Reads into `buf` from byte `offset` on, and returns the number of bytes read. It is less than the length of
-    /// `buf` only at the end of the file.
+    /// Reads into `buf` from byte `offset` on, and returns the number of bytes read. It is less
+    /// than the length of `buf` only at the end of the file.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -104,8 +104,8 @@ impl File {
 }
 
 impl DirectFile {
-    /// Copies from the pages from byte `at` on. Reads missing pages up to byte `end`, where the read ends, and
-    /// returns true if a page was missing.
+    /// Copies from the pages from byte `at` on. Reads missing pages up to byte `end`, where the
+    /// read ends, and returns true if a page was missing.
     fn copy_out(
         &self,
         cached: &Cached,

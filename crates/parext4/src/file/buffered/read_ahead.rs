@@ -1,5 +1,5 @@
-//! Read-ahead: detects sequential reads and reads at a constant stride, and reads the next pages into the cache.
-//! Background threads of the volume perform it, with several requests in flight.
+//! Read-ahead: detects sequential reads and reads at a constant stride, and reads the next pages
+//! into the cache. Background threads of the volume perform it, with several requests in flight.
 
 use std::ops::Range;
 use std::sync::Weak;
@@ -19,11 +19,11 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Rank, hold};
 
-/// The first window of a sequence, in bytes, or twice the length of the read if that is more. Windows double up to
-/// [`LAST_WINDOW`].
+/// The first window of a sequence, in bytes, or twice the length of the read if that is more.
+/// Windows double up to [`LAST_WINDOW`].
 const FIRST_WINDOW: u64 = 16 << 10;
-/// The largest window, in bytes: enough for several requests on the device while the reader consumes earlier
-/// pages.
+/// The largest window, in bytes: enough for several requests on the device while the reader
+/// consumes earlier pages.
 const LAST_WINDOW: u64 = 32 << 20;
 /// A window is at most one in this many parts of the cache.
 const PARTS: u64 = 16;
@@ -35,8 +35,8 @@ const STRIDES_AHEAD: u64 = 4;
 /// The recent reads of one handle.
 #[derive(Debug)]
 pub(super) struct ReadAhead {
-    /// The offset of the next read if the sequence continues, and if the stride continues. They are hints: a read at
-    /// another offset that finds its pages cached need not acquire the lock.
+    /// The offset of the next read if the sequence continues, and if the stride continues. They are
+    /// hints: a read at another offset that finds its pages cached need not acquire the lock.
     next: [AtomicU64; 2],
     recent: Mutex<RecentReads>,
 }
@@ -45,7 +45,8 @@ pub(super) struct ReadAhead {
 struct RecentReads {
     /// The byte range of the last read.
     last: Range<u64>,
-    /// The distance of the last read from the one before, in bytes, and the number of reads that repeated it.
+    /// The distance of the last read from the one before, in bytes, and the number of reads that
+    /// repeated it.
     stride: u64,
     strides: u32,
     /// The window, in pages, and the page after the last one requested.
@@ -96,7 +97,8 @@ impl RecentReads {
         Some(page_size.touching(ByteRange::new(ahead, ahead.checked_add(end - offset)?)))
     }
 
-    /// Continues a sequence that has reached page `here` with a read of `len` pages. Returns the pages to read ahead.
+    /// Continues a sequence that has reached page `here` with a read of `len` pages. Returns the
+    /// pages to read ahead.
     fn go_on(&mut self, here: PageIndex, len: u32, windows: Windows) -> Option<PageRange> {
         // Requests the next pages once half of the window is used.
         if self.asked > here.saturating_add(self.window / 2) {
@@ -111,8 +113,8 @@ impl RecentReads {
 }
 
 impl File {
-    /// Records a read of `[offset, end)`, and requests the pages that the next reads may need. `missed` tells whether
-    /// the read found a page missing.
+    /// Records a read of `[offset, end)`, and requests the pages that the next reads may need.
+    /// `missed` tells whether the read found a page missing.
     pub(super) fn read_ahead(&self, offset: u64, end: u64, missed: bool) {
         let next = &self.read_ahead.next;
         if end <= offset || !missed && next.iter().all(|next| next.load(Ordering::Relaxed) != offset) {
@@ -138,8 +140,8 @@ impl File {
 }
 
 impl DirectFile {
-    /// Reads the missing ones of `pages` into the cache, unless a writer holds them, as far as the cache has or evicts
-    /// memory for them.
+    /// Reads the missing ones of `pages` into the cache, unless a writer holds them, as far as the
+    /// cache has or evicts memory for them.
     ///
     /// # Errors
     /// The errors of the device and of a corrupt map.

@@ -1,6 +1,8 @@
-//! Operations that buffered and direct files share: on the space and the map of a file, and its statistics.
+//! Operations that buffered and direct files share: on the space and the map of a file, and its
+//! statistics.
 //!
-//! Each goes to the [`DirectFile`], which writes dirty pages back before it reads the map, and drops or zeroes pages over what it changes.
+//! Each goes to the [`DirectFile`], which writes dirty pages back before it reads the map, and
+//! drops or zeroes pages over what it changes.
 
 use std::ops::Range;
 
@@ -13,8 +15,8 @@ use crate::namespace::{FileTimes, SetAttributes};
 use crate::stats::{Explanation, Stats};
 
 impl File {
-    /// Allocates the blocks of `range`, in bytes, which read as zeros until written, like [`DirectFile::allocate`]. Blocks until operations
-    /// on the same bytes have completed.
+    /// Allocates the blocks of `range`, in bytes, which read as zeros until written, like
+    /// [`DirectFile::allocate`]. Blocks until operations on the same bytes have completed.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -32,8 +34,8 @@ impl File {
         self.file.allocate(range, size)
     }
 
-    /// Frees the blocks of `range`, in bytes, which then read as zeros, like [`DirectFile::punch_hole`]. Blocks until operations on the same
-    /// bytes have completed.
+    /// Frees the blocks of `range`, in bytes, which then read as zeros, like
+    /// [`DirectFile::punch_hole`]. Blocks until operations on the same bytes have completed.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -52,8 +54,8 @@ impl File {
         self.file.punch_hole(range)
     }
 
-    /// Makes the bytes of `range` read as zeros, on allocated blocks, like [`DirectFile::zero_range`]. Blocks until operations on the same
-    /// bytes have completed.
+    /// Makes the bytes of `range` read as zeros, on allocated blocks, like
+    /// [`DirectFile::zero_range`]. Blocks until operations on the same bytes have completed.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -72,8 +74,8 @@ impl File {
         self.file.zero_range(range, size)
     }
 
-    /// Removes the bytes of `range` from the file, like [`DirectFile::collapse_range`]: the bytes after it move down. Blocks until operations
-    /// on the bytes from its start on have completed.
+    /// Removes the bytes of `range` from the file, like [`DirectFile::collapse_range`]: the bytes
+    /// after it move down. Blocks until operations on the bytes from its start on have completed.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -90,8 +92,8 @@ impl File {
         self.file.collapse_range(range)
     }
 
-    /// Inserts a hole that is then `range`, in bytes, like [`DirectFile::insert_range`]: the bytes from its start on move up. Blocks until
-    /// operations on these bytes have completed.
+    /// Inserts a hole that is then `range`, in bytes, like [`DirectFile::insert_range`]: the bytes
+    /// from its start on move up. Blocks until operations on these bytes have completed.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -108,8 +110,8 @@ impl File {
         self.file.insert_range(range)
     }
 
-    /// Returns the extents of the bytes in `range`, in order, like [`DirectFile::fiemap`]. Blocks until the dirty pages of the file are
-    /// written back.
+    /// Returns the extents of the bytes in `range`, in order, like [`DirectFile::fiemap`]. Blocks
+    /// until the dirty pages of the file are written back.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -126,8 +128,8 @@ impl File {
         self.file.fiemap(range)
     }
 
-    /// Returns the first range of written data at or after byte `offset`, in bytes, or `None`, like [`DirectFile::data_range`]. Blocks until
-    /// the dirty pages of the file are written back.
+    /// Returns the first range of written data at or after byte `offset`, in bytes, or `None`, like
+    /// [`DirectFile::data_range`]. Blocks until the dirty pages of the file are written back.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -143,8 +145,8 @@ impl File {
         self.file.data_range(offset)
     }
 
-    /// Returns the first byte at or after `offset` that was written (`SEEK_DATA`), like [`DirectFile::seek_data`]. Blocks until the dirty
-    /// pages of the file are written back.
+    /// Returns the first byte at or after `offset` that was written (`SEEK_DATA`), like
+    /// [`DirectFile::seek_data`]. Blocks until the dirty pages of the file are written back.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -155,13 +157,14 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NothingAfter`](crate::Error::NothingAfter) if there is none; the errors of [`data_range`](Self::data_range).
+    /// [`Error::NothingAfter`](crate::Error::NothingAfter) if there is none; the errors of
+    /// [`data_range`](Self::data_range).
     pub fn seek_data(&self, offset: u64) -> Result<u64> {
         self.file.seek_data(offset)
     }
 
-    /// Returns the first byte at or after `offset` that is in a hole (`SEEK_HOLE`), like [`DirectFile::seek_hole`]. Blocks until the dirty
-    /// pages of the file are written back.
+    /// Returns the first byte at or after `offset` that is in a hole (`SEEK_HOLE`), like
+    /// [`DirectFile::seek_hole`]. Blocks until the dirty pages of the file are written back.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -172,14 +175,15 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NothingAfter`](crate::Error::NothingAfter) if the file ends at or before `offset`; the errors of
-    /// [`data_range`](Self::data_range).
+    /// [`Error::NothingAfter`](crate::Error::NothingAfter) if the file ends at or before `offset`;
+    /// the errors of [`data_range`](Self::data_range).
     pub fn seek_hole(&self, offset: u64) -> Result<u64> {
         self.file.seek_hole(offset)
     }
 
-    /// Returns the range of the device with the written data that starts at byte `offset`, or `None`, like [`DirectFile::device_range`].
-    /// Blocks until the dirty pages of the file are written back.
+    /// Returns the range of the device with the written data that starts at byte `offset`, or
+    /// `None`, like [`DirectFile::device_range`]. Blocks until the dirty pages of the file are
+    /// written back.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -196,7 +200,8 @@ impl File {
         self.file.device_range(offset)
     }
 
-    /// Sets the permission bits, `0o7777` at most, as fchmod(2). Blocks while the journal has no space.
+    /// Sets the permission bits, `0o7777` at most, as fchmod(2). Blocks while the journal has no
+    /// space.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -230,7 +235,8 @@ impl File {
         self.node().set_attributes(&times.into())
     }
 
-    /// Returns statistics of the operations on the file's data, like [`DirectFile::stats`]. Does not block.
+    /// Returns statistics of the operations on the file's data, like [`DirectFile::stats`]. Does
+    /// not block.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -244,7 +250,8 @@ impl File {
         self.file.stats()
     }
 
-    /// Like [`Volume::explain`](crate::Volume::explain), for the waits in this file. Does not block.
+    /// Like [`Volume::explain`](crate::Volume::explain), for the waits in this file. Does not
+    /// block.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();

@@ -13,12 +13,14 @@ use crate::inode::Cached;
 const LARGE: u64 = 2 << 20;
 
 impl DirectFile {
-    /// Fails if a write of `[start, end)`, a part of which will be visible at once, would run out of space. The caller then frees space
-    /// without the range, and no read sees the first part of the write meanwhile (H22). Costs nothing while there is much space and the
-    /// volume has no quotas.
+    /// Fails if a write of `[start, end)`, a part of which will be visible at once, would run out
+    /// of space. The caller then frees space without the range, and no read sees the first part of
+    /// the write meanwhile (H22). Costs nothing while there is much space and the volume has no
+    /// quotas.
     ///
     /// # Errors
-    /// [`NoSpace`](crate::Error::NoSpace), [`QuotaExceeded`](crate::Error::QuotaExceeded), or the errors of a corrupt map.
+    /// [`NoSpace`](crate::Error::NoSpace), [`QuotaExceeded`](crate::Error::QuotaExceeded), or the
+    /// errors of a corrupt map.
     pub(super) fn check_space(&self, cached: &Cached, start: u64, end: u64) -> Result<()> {
         let (engine, inode) = (self.engine(), self.inode());
         let pages = engine.page_size().touching(ByteRange::new(start, end));

@@ -1,4 +1,5 @@
-//! Syncs of buffered files: dirty data is written back, then a commit makes it durable, as for direct writes.
+//! Syncs of buffered files: dirty data is written back, then a commit makes it durable, as for
+//! direct writes.
 
 use std::ops::Range;
 
@@ -20,8 +21,8 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// An error if the device fails, or has failed before (I8). Each handle reports a failed write-back once, also
-    /// one in the background.
+    /// An error if the device fails, or has failed before (I8). Each handle reports a failed
+    /// write-back once, also one in the background.
     pub fn sync_data(&self) -> Result<()> {
         self.write_back(PageRange::ALL)?;
         self.file.node.commit()
@@ -65,7 +66,8 @@ impl File {
         self.file.node.commit()
     }
 
-    /// Like [`sync_range`](Self::sync_range), for data that was just written, and with all attributes.
+    /// Like [`sync_range`](Self::sync_range), for data that was just written, and with all
+    /// attributes.
     pub(super) fn sync_all_written(&self, offset: u64, len: u64) -> Result<()> {
         self.write_back(self.file.engine().page_size().touching(ByteRange::new(offset, offset + len)))?;
         self.file.node().sync()
@@ -73,7 +75,8 @@ impl File {
 
     fn write_back(&self, pages: PageRange) -> Result<()> {
         let written = self.file.node.write_back(pages);
-        // Reports the write-back error first: it is more specific than the error of a stopped volume.
+        // Reports the write-back error first: it is more specific than the error of a stopped
+        // volume.
         self.cached()?.failures.check(&self.heard)?;
         written
     }

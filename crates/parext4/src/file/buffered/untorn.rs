@@ -21,16 +21,17 @@ impl File {
 }
 
 impl DirectFile {
-    /// Writes `data` at byte `offset` with one request to the device, so that no crash tears it if the device writes
-    /// that many bytes atomically. The data must be one block, or a power of two of blocks, at a multiple of its
-    /// length.
+    /// Writes `data` at byte `offset` with one request to the device, so that no crash tears it if
+    /// the device writes that many bytes atomically. The data must be one block, or a power of two
+    /// of blocks, at a multiple of its length.
     ///
-    /// If the data is more than one block, its blocks must have been allocated before, contiguous and at a multiple
-    /// of the length on the device.
+    /// If the data is more than one block, its blocks must have been allocated before, contiguous
+    /// and at a multiple of the length on the device.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for any other request. The file does not change then, but appends that begin meanwhile may
-    /// stay past the range. Otherwise the errors of [`write_all_at`](Self::write_all_at).
+    /// [`Error::Invalid`] for any other request. The file does not change then, but appends that
+    /// begin meanwhile may stay past the range. Otherwise the errors of
+    /// [`write_all_at`](Self::write_all_at).
     pub fn write_untorn(&self, data: &[u8], offset: u64) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
         let (len, block_size) = (data.len() as u64, self.engine().block_size());

@@ -49,8 +49,8 @@ impl PartialWrite {
 }
 
 impl File {
-    /// Writes all of `data` at byte `offset`, which may lie past the end of the file; the gap then reads as zeros. In
-    /// append mode, writes at the end of the file.
+    /// Writes all of `data` at byte `offset`, which may lie past the end of the file; the gap then
+    /// reads as zeros. In append mode, writes at the end of the file.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -61,8 +61,8 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoSpace`]; data that a write accepted has its space. The errors of the device. After an error the
-    /// range holds old or new data.
+    /// [`Error::NoSpace`]; data that a write accepted has its space. The errors of the device.
+    /// After an error the range holds old or new data.
     pub fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()> {
         self.write_all_vectored_at(&[IoSlice::new(data)], offset)
     }
@@ -85,7 +85,8 @@ impl File {
         self.write_vectored_waiting(bufs, offset, &mut SpaceWait::new())
     }
 
-    /// Implements [`ServerFile::write_all_at_waiting`](crate::server::ServerFile::write_all_at_waiting).
+    /// Implements
+    /// [`ServerFile::write_all_at_waiting`](crate::server::ServerFile::write_all_at_waiting).
     pub(crate) fn write_all_at_waiting(&self, data: &[u8], offset: u64, wait: &mut SpaceWait) -> Result<()> {
         self.write_vectored_waiting(&[IoSlice::new(data)], offset, wait)
     }
@@ -115,8 +116,8 @@ impl File {
         partial.map_or(Ok(()), Err)
     }
 
-    /// Writes all of `data` at the end of the file and returns the offset at which it was written, as
-    /// [`DirectFile::append`] does.
+    /// Writes all of `data` at the end of the file and returns the offset at which it was written,
+    /// as [`DirectFile::append`] does.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -128,7 +129,8 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`write_all_at`](Self::write_all_at). After an error the file may end with the first part of `data`.
+    /// The errors of [`write_all_at`](Self::write_all_at). After an error the file may end with the
+    /// first part of `data`.
     pub fn append(&self, data: &[u8]) -> Result<u64> {
         self.append_vectored(&[IoSlice::new(data)])
     }
@@ -160,7 +162,8 @@ impl File {
         }
     }
 
-    /// Appends, and returns the offset of the data. If space ran out after a part was stored, also returns that part.
+    /// Appends, and returns the offset of the data. If space ran out after a part was stored, also
+    /// returns that part.
     fn append_with(&self, bufs: &[IoSlice<'_>], wait: &mut SpaceWait) -> Result<(u64, Option<PartialWrite>)> {
         let (len, mut partial) = (total(bufs), None);
         let offset = self.write_with(bufs, InodeFlags::IMMUTABLE, wait, || {
@@ -182,8 +185,8 @@ impl File {
         Ok((offset, partial))
     }
 
-    /// Runs `write` with the steps that every write needs: checks the `forbidden` flags, waits for the dirty-page
-    /// limit, retries when space runs out, and syncs as the options ask.
+    /// Runs `write` with the steps that every write needs: checks the `forbidden` flags, waits for
+    /// the dirty-page limit, retries when space runs out, and syncs as the options ask.
     fn write_with(
         &self,
         bufs: &[IoSlice<'_>],
@@ -206,8 +209,8 @@ impl File {
         Ok(offset)
     }
 
-    /// Runs `operation`. If space runs out, frees the space that can be freed and runs it again. The caller holds no
-    /// range.
+    /// Runs `operation`. If space runs out, frees the space that can be freed and runs it again.
+    /// The caller holds no range.
     pub(super) fn with_all_space<R>(
         &self,
         wait: &mut SpaceWait,
@@ -216,8 +219,8 @@ impl File {
         match wait.attempt(&mut operation) {
             (Err(Error::NoSpace), true) => {
                 let engine = self.file.engine();
-                // Cached data reserves more than it will need, and freed blocks may wait for a commit. Files that fail here report that
-                // to their own syncs.
+                // Cached data reserves more than it will need, and freed blocks may wait for a
+                // commit. Files that fail here report that to their own syncs.
                 let _ = engine.write_back_all();
                 engine.with_space_of(wait, operation)
             }
@@ -272,8 +275,8 @@ impl DirectFile {
                 if matches!(result, Err(Error::NoSpace | Error::QuotaExceeded(_)))
                     && self.size().min(at) > offset
                 {
-                    // There was no check, or other writers took the space since. The range stays held, so that no read sees the
-                    // parts before this one alone (H22).
+                    // There was no check, or other writers took the space since. The range stays
+                    // held, so that no read sees the parts before this one alone (H22).
                     result = self.engine().with_space(|| self.write_part(cached, held.hold(), part, offset));
                 }
                 if let Err(error) = result {
@@ -283,8 +286,8 @@ impl DirectFile {
                 at += data.len() as u64;
                 rest = behind;
                 if at - written_back >= large && self.engine().is_dirty_enough() {
-                    // No other thread can write these pages back now. Write-back requires that they lie within the
-                    // file.
+                    // No other thread can write these pages back now. Write-back requires that they
+                    // lie within the file.
                     self.inode().raise_visible_size(at);
                     self.make_room(held.hold(), written_back..at).map_err(|error| failed(error, at))?;
                     // The page in which this part ends is written back once it is complete.
@@ -336,8 +339,8 @@ impl DirectFile {
                     self.note_dirty(cached, part.index);
                     return Ok(());
                 }
-                // All memory is full of dirty pages, perhaps of this write. Write-back requires that they lie within
-                // the file.
+                // All memory is full of dirty pages, perhaps of this write. Write-back requires
+                // that they lie within the file.
                 Err(_) => {
                     if began < here {
                         self.inode().raise_visible_size(here);
@@ -381,7 +384,8 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Reserves space for the units of a page whose blocks are holes without a reservation. Returns these units.
+    /// Reserves space for the units of a page whose blocks are holes without a reservation. Returns
+    /// these units.
     fn keep_space(&self, cached: &Cached, index: PageIndex, page: &Page<'_>, touched: u8) -> Result<u8> {
         let (dirty, reserved) = page.marks();
         let missing = self.missing(index, touched & !dirty & !reserved)?;
@@ -439,9 +443,9 @@ impl DirectFile {
         Ok(units)
     }
 
-    /// Drops, after a failed write, the pages that it has written of `[start, end)` past the end of the file, so that they need no
-    /// space (H29). Zeroes its part of a page at an edge, which must hold zeros past the end (H23). Returns where the part ends that
-    /// stays in the file.
+    /// Drops, after a failed write, the pages that it has written of `[start, end)` past the end of
+    /// the file, so that they need no space (H29). Zeroes its part of a page at an edge, which must
+    /// hold zeros past the end (H23). Returns where the part ends that stays in the file.
     fn forget_behind_end(&self, cached: &Cached, hold: &Hold<&RangeLock>, start: u64, end: u64) -> u64 {
         when_planted!(Fault::FailedWriteNotDiscarded, return self.size().clamp(start, end));
         let page_size = cached.pages.page_size();

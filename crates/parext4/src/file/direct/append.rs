@@ -11,14 +11,15 @@ use crate::file::inline::InlineWrite;
 use crate::operation::Operation;
 
 impl DirectFile {
-    /// Writes all of `data` at the end of the file and returns the offset at which it was written. Appends by several
-    /// threads run in parallel. None is lost or torn, and none overlaps another.
+    /// Writes all of `data` at the end of the file and returns the offset at which it was written.
+    /// Appends by several threads run in parallel. None is lost or torn, and none overlaps another.
     ///
     /// The size of the file must be a multiple of the sector size. The length of `data` is as for
-    /// [`write_all_at`](Self::write_all_at). The visible size may cover an earlier append that is still in flight; its bytes
-    /// read as zeros until it completes. An append that fails while later appends are in flight leaves zeros in its
-    /// place. So does an append that waits while the size is set, and then goes to the new end; it may overwrite data
-    /// that another write stores there meanwhile.
+    /// [`write_all_at`](Self::write_all_at). The visible size may cover an earlier append that is
+    /// still in flight; its bytes read as zeros until it completes. An append that fails while
+    /// later appends are in flight leaves zeros in its place. So does an append that waits while
+    /// the size is set, and then goes to the new end; it may overwrite data that another write
+    /// stores there meanwhile.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -32,7 +33,8 @@ impl DirectFile {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`write_all_at`](Self::write_all_at), except that append-only files accept appends.
+    /// The errors of [`write_all_at`](Self::write_all_at), except that append-only files accept
+    /// appends.
     pub fn append(&self, data: &[u8]) -> Result<u64> {
         let _in_flight = self.begin_change(InodeFlags::IMMUTABLE)?;
         if data.is_empty() {

@@ -16,10 +16,11 @@ use crate::operation::Operation;
 const VERIFIED_AT_ONCE: u64 = 1 << 20;
 
 impl DirectFile {
-    /// Reads into `buf` from byte `offset` on, and returns the number of bytes read. It is less than the length of
-    /// `buf` only at the end of the file.
+    /// Reads into `buf` from byte `offset` on, and returns the number of bytes read. It is less
+    /// than the length of `buf` only at the end of the file.
     ///
-    /// `offset` must be a multiple of the sector size. So must the length of `buf`, unless the file ends before.
+    /// `offset` must be a multiple of the sector size. So must the length of `buf`, unless the file
+    /// ends before.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -34,8 +35,8 @@ impl DirectFile {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) for a request that is not aligned to sectors; the errors of the
-    /// device and of a corrupt map.
+    /// [`Error::Invalid`](crate::Error::Invalid) for a request that is not aligned to sectors; the
+    /// errors of the device and of a corrupt map.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         let _in_flight = self.begin_read()?;
         self.node.check_offset(offset)?;
@@ -60,12 +61,12 @@ impl DirectFile {
         Ok(transfer.len())
     }
 
-    /// Returns the parts of a granted read of `len` bytes, with their device offsets. There are none if the file now
-    /// ends before the read.
+    /// Returns the parts of a granted read of `len` bytes, with their device offsets. There are
+    /// none if the file now ends before the read.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) for a length that is not aligned to sectors; the error of a corrupt
-    /// map.
+    /// [`Error::Invalid`](crate::Error::Invalid) for a length that is not aligned to sectors; the
+    /// error of a corrupt map.
     #[inline]
     pub(in crate::file) fn plan_read<L: Deref<Target = RangeLock>>(
         &self,
@@ -82,7 +83,8 @@ impl DirectFile {
         self.node.runs(self.node.blocks_of(ByteRange::new(offset, end)))
     }
 
-    /// Reads a part that is contiguous on the device; fills it with zeros if it has no device offset.
+    /// Reads a part that is contiguous on the device; fills it with zeros if it has no device
+    /// offset.
     fn read_piece(&self, piece: &mut [u8], at: Option<u64>) -> Result<()> {
         let Some(from) = at else {
             piece.fill(0);
@@ -102,7 +104,8 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Reads bytes of a file that fs-verity protects, past the cache. The range that the caller holds covers them.
+    /// Reads bytes of a file that fs-verity protects, past the cache. The range that the caller
+    /// holds covers them.
     fn read_verified(&self, out: &mut [u8], at: u64) -> Result<()> {
         let page_size = self.engine().page_size();
         let pages = out.len().div_ceil(page_size.bytes()) + 1;

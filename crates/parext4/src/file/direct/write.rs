@@ -20,10 +20,11 @@ use crate::mapping::{Mapping, Runs};
 use crate::operation::Operation;
 
 impl DirectFile {
-    /// Writes all of `data` at byte `offset`, which may lie past the end of the file; the gap then reads as zeros.
+    /// Writes all of `data` at byte `offset`, which may lie past the end of the file; the gap then
+    /// reads as zeros.
     ///
-    /// `offset` must be a multiple of the sector size. So must the length of `data`, unless the write reaches or
-    /// passes the end of the file, which then ends with the data.
+    /// `offset` must be a multiple of the sector size. So must the length of `data`, unless the
+    /// write reaches or passes the end of the file, which then ends with the data.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -37,9 +38,10 @@ impl DirectFile {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a request that is not aligned to sectors, [`Error::NoSpace`], [`Error::NotPermitted`]
-    /// if the file is immutable or append-only, and the errors of the device. A failed device write stops the volume.
-    /// After an error each sector of the range holds old or new data, never anything else.
+    /// [`Error::Invalid`] for a request that is not aligned to sectors, [`Error::NoSpace`],
+    /// [`Error::NotPermitted`] if the file is immutable or append-only, and the errors of the
+    /// device. A failed device write stops the volume. After an error each sector of the range
+    /// holds old or new data, never anything else.
     pub fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()> {
         let _in_flight = self.begin_change(self.refusing)?;
         self.node.check_offset(offset)?;
@@ -94,8 +96,8 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Allocates blocks for a write that holds its range, and reserves what its completion needs. `runs` and
-    /// `zero_tail` come from its plan. Waits for space that may come back.
+    /// Allocates blocks for a write that holds its range, and reserves what its completion needs.
+    /// `runs` and `zero_tail` come from its plan. Waits for space that may come back.
     ///
     /// # Errors
     /// [`Error::NoSpace`], before any data has moved.
@@ -172,7 +174,8 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Returns the memory that one part of a write hands to the device, and adds its zeros to the statistics.
+    /// Returns the memory that one part of a write hands to the device, and adds its zeros to the
+    /// statistics.
     pub(in crate::file) fn slices(&self, part: &IoSegment) -> impl Iterator<Item = WriteSlice> + use<> {
         self.record_zeros(part.pads.0 + part.pads.1);
         part.slices(self.sector_size() as usize)

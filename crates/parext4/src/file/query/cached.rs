@@ -7,7 +7,8 @@ use rangelock::ByteRange;
 use crate::file::DirectFile;
 
 impl DirectFile {
-    /// Implements [`ServerDirectFile::has_cached_pages`](crate::server::ServerDirectFile::has_cached_pages).
+    /// Implements
+    /// [`ServerDirectFile::has_cached_pages`](crate::server::ServerDirectFile::has_cached_pages).
     #[must_use]
     pub(crate) fn has_cached_pages(&self, range: Range<u64>) -> bool {
         let bytes = ByteRange::new(range.start, range.end.max(range.start.saturating_add(1)));

@@ -27,8 +27,9 @@ pub struct FileExtent {
 }
 
 impl DirectFile {
-    /// Returns the extents of the bytes in `range`, in order, including blocks past the end of the file, and without
-    /// holes. The result is a snapshot: the call waits for no operation, and writes may be in flight.
+    /// Returns the extents of the bytes in `range`, in order, including blocks past the end of the
+    /// file, and without holes. The result is a snapshot: the call waits for no operation, and
+    /// writes may be in flight.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -82,8 +83,8 @@ impl DirectFile {
         Ok(extents)
     }
 
-    /// Returns the extent of `len` bytes in the inode, unless they end before `range`. As the kernel does, gives the place of the
-    /// first of them for all.
+    /// Returns the extent of `len` bytes in the inode, unless they end before `range`. As the
+    /// kernel does, gives the place of the first of them for all.
     fn inline_extent(&self, len: u64, range: Range<u64>) -> Option<FileExtent> {
         let device_offset = self.inode().inline_offset(self.engine().layout().block_size);
         let extent = FileExtent { offset: 0, device_offset, len, unwritten: false, inline: true, last: true };

@@ -10,8 +10,8 @@ use crate::mapping::{BlockState, Mapping};
 
 impl DirectFile {
     /// Returns the first range of written data at or after byte `offset`, in bytes, ending no later
-    /// than the file. Returns `None` if only holes and unwritten blocks follow. In a file that fs-verity protects all is data,
-    /// because reading a hole verifies it.
+    /// than the file. Returns `None` if only holes and unwritten blocks follow. In a file that
+    /// fs-verity protects all is data, because reading a hole verifies it.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -56,7 +56,8 @@ impl DirectFile {
         Ok(found.map(|blocks| bytes(blocks.start).max(offset)..bytes(blocks.end).min(size)))
     }
 
-    /// Returns the first byte at or after `offset` that was written (`SEEK_DATA`). Unwritten blocks count as holes.
+    /// Returns the first byte at or after `offset` that was written (`SEEK_DATA`). Unwritten blocks
+    /// count as holes.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -72,8 +73,8 @@ impl DirectFile {
         self.data_range(offset)?.map(|data| data.start).ok_or(Error::NothingAfter(offset))
     }
 
-    /// Returns the first byte at or after `offset` that is in a hole (`SEEK_HOLE`). The end of the file counts as a
-    /// hole.
+    /// Returns the first byte at or after `offset` that is in a hole (`SEEK_HOLE`). The end of the
+    /// file counts as a hole.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -96,7 +97,8 @@ impl DirectFile {
         })
     }
 
-    /// Returns the device range of the written data that starts at byte `offset`, in bytes of the device, up to where it stops being contiguous. Returns `None` if no data is written there.
+    /// Returns the device range of the written data that starts at byte `offset`, in bytes of the
+    /// device, up to where it stops being contiguous. Returns `None` if no data is written there.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();

@@ -4,8 +4,9 @@ use crate::file::DirectFile;
 use crate::stats::{Explanation, Stats};
 
 impl DirectFile {
-    /// Returns statistics of the operations on this file's data since the inode was loaded into memory. The inode
-    /// stays loaded at least as long as the file is open. They are always collected.
+    /// Returns statistics of the operations on this file's data since the inode was loaded into
+    /// memory. The inode stays loaded at least as long as the file is open. They are always
+    /// collected.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();

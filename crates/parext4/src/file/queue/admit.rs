@@ -1,4 +1,5 @@
-//! The first steps of a queued operation: the checks, and the [steps](crate::admission::Transfer) to its range.
+//! The first steps of a queued operation: the checks, and the [steps](crate::admission::Transfer)
+//! to its range.
 
 use parext4_format::inode::InodeFlags;
 use rangelock::{ByteRange, OwnedRangeGuard};
@@ -68,7 +69,8 @@ impl IoQueue {
         self.advance(key, None)
     }
 
-    /// Advances an operation, which holds `guard` if it was granted, until it is parked, on the device or over.
+    /// Advances an operation, which holds `guard` if it was granted, until it is parked, on the
+    /// device or over.
     pub(super) fn advance(&mut self, key: usize, mut guard: Option<OwnedRangeGuard>) -> Result<()> {
         loop {
             if guard.is_none() {
@@ -88,8 +90,8 @@ impl IoQueue {
         }
     }
 
-    /// Requests the range that the operation needs according to the facts known now. Returns `None` for a read at the
-    /// end of the file.
+    /// Requests the range that the operation needs according to the facts known now. Returns `None`
+    /// for a read at the end of the file.
     fn request(&mut self, key: usize) -> Result<Option<Requested>> {
         let op = &mut self.ops[key];
         let id = op.id(key);
@@ -170,9 +172,10 @@ impl IoQueue {
     }
 }
 
-/// Refuses a NOWAIT operation that extends the file, if it would have to wait for its blocks, for what its completion
-/// needs, or for cached pages. It holds its range, so the answer stays true, and has not announced or claimed its end
-/// yet: other appends start after that end, so a later refusal would leave a gap (H26).
+/// Refuses a NOWAIT operation that extends the file, if it would have to wait for its blocks, for
+/// what its completion needs, or for cached pages. It holds its range, so the answer stays true,
+/// and has not announced or claimed its end yet: other appends start after that end, so a later
+/// refusal would leave a gap (H26).
 fn check_nowait(
     file: &DirectFile,
     &RangeRequest { operation, .. }: &RangeRequest,

@@ -1,5 +1,5 @@
-//! Calls of a queue that block: syncs, writes to contents in the inode, and reads that are verified. They run in a thread of their
-//! own, because the queue's thread must not block.
+//! Calls of a queue that block: syncs, writes to contents in the inode, and reads that are
+//! verified. They run in a thread of their own, because the queue's thread must not block.
 
 use std::io::IoSlice;
 
@@ -63,7 +63,8 @@ impl Job {
     }
 }
 
-/// The thread. The first blocking call of a queue starts it. It makes the calls in the order in which they were sent.
+/// The thread. The first blocking call of a queue starts it. It makes the calls in the order in
+/// which they were sent.
 #[derive(Debug)]
 pub(super) struct BlockingThread {
     jobs: Option<Sender<Job>>,

@@ -1,4 +1,5 @@
-//! The last steps of a queued operation: it updates the map and the size, releases the range, and completes.
+//! The last steps of a queued operation: it updates the map and the size, releases the range, and
+//! completes.
 
 use parext4_device::{Done, Op};
 
@@ -84,7 +85,8 @@ impl Pending {
         }
     }
 
-    /// Makes visible what the device has written, or keeps what it has read. Returns the operation's result.
+    /// Makes visible what the device has written, or keeps what it has read. Returns the
+    /// operation's result.
     fn complete(&mut self, file: &DirectFile) -> Result<u64> {
         if self.kind == Kind::Read {
             self.forget_rest(self.transfer.len(), file.sector_size());

@@ -1,8 +1,9 @@
 //! Queued writes and appends to files whose contents lie in the inode.
 //!
-//! Such a write waits for the whole file and for a transaction, so the thread for blocking calls makes it. If the contents are in
-//! blocks then, the operation continues as on any file. Invariant: while the thread has an operation of a file, it also gets the later
-//! ones of the file, so that appends keep the order in which they were submitted.
+//! Such a write waits for the whole file and for a transaction, so the thread for blocking calls
+//! makes it. If the contents are in blocks then, the operation continues as on any file. Invariant:
+//! while the thread has an operation of a file, it also gets the later ones of the file, so that
+//! appends keep the order in which they were submitted.
 
 use parext4_device::AlignedBuf;
 use parext4_format::inode::InodeFlags;
@@ -40,8 +41,8 @@ impl IoQueue {
         self.call(Job { id, file, call })
     }
 
-    /// Ends an operation whose data was written to contents in the inode, at the offset that `written` has. If the contents are in
-    /// blocks, continues it.
+    /// Ends an operation whose data was written to contents in the inode, at the offset that
+    /// `written` has. If the contents are in blocks, continues it.
     pub(super) fn end_inline(
         &mut self,
         key: usize,

@@ -24,7 +24,8 @@ pub(super) struct OpId {
 pub(super) enum Delivery {
     Range(OwnedRangeGuard),
     Synced(Result<()>),
-    /// Its buffer, and the offset at which the data was written to contents in the inode; `None` if they are in blocks.
+    /// Its buffer, and the offset at which the data was written to contents in the inode; `None` if
+    /// they are in blocks.
     Inline(AlignedBuf, Result<Option<u64>>),
     /// Its buffer, and the number of bytes that were read and verified.
     Verified(AlignedBuf, Result<usize>),
@@ -34,9 +35,10 @@ pub(super) enum Delivery {
 #[derive(Debug)]
 pub(super) struct Mailbox {
     contents: Mutex<Contents>,
-    /// Whether the queue's thread is about to sleep and must be woken. A delivering thread delivers first and then
-    /// reads the flag; the queue's thread sets the flag first and then checks for deliveries. Both are sequentially
-    /// consistent, so at least one of the two threads sees the other's store.
+    /// Whether the queue's thread is about to sleep and must be woken. A delivering thread delivers
+    /// first and then reads the flag; the queue's thread sets the flag first and then checks for
+    /// deliveries. Both are sequentially consistent, so at least one of the two threads sees the
+    /// other's store.
     asleep: AtomicBool,
     /// Whether a waker wants the queue's thread to return even if no operation is over.
     interrupted: AtomicBool,
@@ -80,8 +82,8 @@ impl Mailbox {
         }
     }
 
-    /// Delivers a result to an operation, from any thread. If the operation is over, drops the result at once,
-    /// because the queue may never be harvested again.
+    /// Delivers a result to an operation, from any thread. If the operation is over, drops the
+    /// result at once, because the queue may never be harvested again.
     pub(super) fn deliver(&self, id: OpId, delivery: Delivery) {
         let unwanted = self.contents.lock().add(id, delivery);
         if unwanted.is_none() {
@@ -103,7 +105,8 @@ impl Mailbox {
         }
     }
 
-    /// Returns true if the queue's thread was interrupted since the last check, and resets the flag.
+    /// Returns true if the queue's thread was interrupted since the last check, and resets the
+    /// flag.
     pub(super) fn take_interrupt(&self) -> bool {
         self.interrupted.swap(false, Ordering::SeqCst)
     }
@@ -126,8 +129,8 @@ impl Mailbox {
         }
     }
 
-    /// Announces that the queue's thread is about to sleep. Returns false if it must not sleep, because a result was
-    /// delivered or a waker interrupted it.
+    /// Announces that the queue's thread is about to sleep. Returns false if it must not sleep,
+    /// because a result was delivered or a waker interrupted it.
     pub(super) fn may_sleep(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
         let idle = !self.interrupted.load(Ordering::SeqCst) && self.contents.lock().deliveries.is_empty();
@@ -140,8 +143,8 @@ impl Mailbox {
     }
 }
 
-/// Makes the thread of an [`IoQueue`](super::IoQueue) return from [`harvest`](super::IoQueue::harvest), from any
-/// thread.
+/// Makes the thread of an [`IoQueue`](super::IoQueue) return from
+/// [`harvest`](super::IoQueue::harvest), from any thread.
 ///
 /// ```
 /// # let volume = testkit::volume::scratch();
@@ -159,9 +162,9 @@ impl IoWaker {
         Self(Arc::clone(mailbox))
     }
 
-    /// Makes the blocked harvest return, or else the next one that would block, even if no operation is over. The
-    /// queue's thread then sees everything that the caller wrote before. Wakes are not counted: one return may answer
-    /// several.
+    /// Makes the blocked harvest return, or else the next one that would block, even if no
+    /// operation is over. The queue's thread then sees everything that the caller wrote before.
+    /// Wakes are not counted: one return may answer several.
     pub fn wake(&self) {
         self.0.interrupt();
     }
@@ -185,7 +188,8 @@ impl ModelSleep {
 
 #[cfg(shuttle)]
 impl Mailbox {
-    /// Returns true if a request is on the device, whose queue then sleeps. Otherwise blocks until the thread is woken.
+    /// Returns true if a request is on the device, whose queue then sleeps. Otherwise blocks until
+    /// the thread is woken.
     pub(super) fn sleep(&self, on_the_device: usize) -> bool {
         if on_the_device > 0 {
             return true;

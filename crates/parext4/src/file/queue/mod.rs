@@ -1,9 +1,10 @@
 //! Queues, with which one thread keeps many operations in flight.
 //!
-//! An operation takes the same steps as a blocking call. It queues for its range; once it holds the range it is
-//! [admitted](admit), prepared, [handed to the device](transfer) and [finished](finish). Where a call would block on
-//! a range, the operation is parked, and the thread that grants the range notifies the queue. The queue's thread
-//! blocks only in [`IoQueue::harvest`].
+//! An operation takes the same steps as a blocking call. It queues for its range; once it holds the
+//! range it is [admitted](admit), prepared, [handed to the device](transfer) and
+//! [finished](finish). Where a call would block on a range, the operation is parked, and the thread
+//! that grants the range notifies the queue. The queue's thread blocks only in
+//! [`IoQueue::harvest`].
 
 mod admit;
 mod blocking;
@@ -34,17 +35,19 @@ pub use request::{Completion, IoFlags, IoRequest};
 
 /// A queue of one thread's operations in flight on the files of one volume.
 ///
-/// Operations are unordered, with two exceptions: overlapping operations on one file take effect one after the other,
-/// and appends get their offsets in the order in which they were submitted.
+/// Operations are unordered, with two exceptions: overlapping operations on one file take effect
+/// one after the other, and appends get their offsets in the order in which they were submitted.
 ///
-/// An operation holds its range until its completion is harvested. So a thread deadlocks if it makes a blocking call
-/// that overlaps its own operations in flight: harvest them first. Harvest also before a buffered write to any file:
-/// it may wait for memory, and the memory for threads that wait for the operations in flight. On a full volume a blocking
-/// call waits up to 10 seconds for space that operations in flight have reserved, also operations of the same thread. The volume cannot be
-/// closed while it has queues. Dropping a queue waits for the device, and drops the completions and the buffers.
+/// An operation holds its range until its completion is harvested. So a thread deadlocks if it
+/// makes a blocking call that overlaps its own operations in flight: harvest them first. Harvest
+/// also before a buffered write to any file: it may wait for memory, and the memory for threads
+/// that wait for the operations in flight. On a full volume a blocking call waits up to 10 seconds
+/// for space that operations in flight have reserved, also operations of the same thread. The
+/// volume cannot be closed while it has queues. Dropping a queue waits for the device, and drops
+/// the completions and the buffers.
 ///
-/// If the device's queue fails while it has writes, their results are unknown. Dropping the queue then stops the volume, as a
-/// failed write does.
+/// If the device's queue fails while it has writes, their results are unknown. Dropping the queue
+/// then stops the volume, as a failed write does.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -81,7 +84,8 @@ pub struct IoQueue {
     blocking: Option<BlockingThread>,
     /// Number of operations that this thread has for contents in the inode.
     inline_writes: u32,
-    /// The last serial number given to an operation. It distinguishes operations that use the same slot.
+    /// The last serial number given to an operation. It distinguishes operations that use the same
+    /// slot.
     serial: u64,
     /// Operations that are over but not harvested.
     ready: Vec<Completion>,
@@ -92,11 +96,12 @@ pub struct IoQueue {
 }
 
 impl IoQueue {
-    /// Opens a queue of `depth` requests on the volume's device. The engine counts the queue until it is dropped, so
-    /// the volume cannot be closed before that.
+    /// Opens a queue of `depth` requests on the volume's device. The engine counts the queue until
+    /// it is dropped, so the volume cannot be closed before that.
     pub(crate) fn open(engine: &EngineRef, depth: u32) -> Self {
         let device = open_queue(engine.device(), depth);
-        // SeqCst, because closing the volume closes it to operations first and loads the count then.
+        // SeqCst, because closing the volume closes it to operations first and loads the count
+        // then.
         engine.queues().fetch_add(1, Ordering::SeqCst);
         Self {
             mailbox: Arc::new(Mailbox::new(device.waker())),
@@ -113,11 +118,12 @@ impl IoQueue {
         }
     }
 
-    /// Begins an operation on a file of the queue's volume. [`harvest`](Self::harvest) returns its result with
-    /// `token`, even if the request is invalid.
+    /// Begins an operation on a file of the queue's volume. [`harvest`](Self::harvest) returns its
+    /// result with `token`, even if the request is invalid.
     ///
-    /// Does not wait for other operations or for data, unless the volume is full: then it completes operations of this queue, and waits
-    /// for space that other operations return. May wait for a commit or for metadata to be read. `flags` can forbid both.
+    /// Does not wait for other operations or for data, unless the volume is full: then it completes
+    /// operations of this queue, and waits for space that other operations return. May wait for a
+    /// commit or for metadata to be read. `flags` can forbid both.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -186,12 +192,14 @@ impl IoQueue {
     /// ```
     ///
     /// # Errors
-    /// The error of a failed device queue; operations stay in flight, and keep their ranges, until the queue is dropped.
+    /// The error of a failed device queue; operations stay in flight, and keep their ranges, until
+    /// the queue is dropped.
     pub fn harvest(&mut self, out: &mut Vec<Completion>) -> Result<()> {
         self.collect(true, out)
     }
 
-    /// Like [`harvest`](Self::harvest), but does not wait for the device or for other threads: appends what has completed.
+    /// Like [`harvest`](Self::harvest), but does not wait for the device or for other threads:
+    /// appends what has completed.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -249,8 +257,8 @@ impl IoQueue {
         self.ops.len() + self.ready.len()
     }
 
-    /// Cancels the operations with this token that have not begun: they end with [`Error::Cancelled`]. Returns true
-    /// if there was one. Operations that have begun continue.
+    /// Cancels the operations with this token that have not begun: they end with
+    /// [`Error::Cancelled`]. Returns true if there was one. Operations that have begun continue.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -282,8 +290,8 @@ impl IoQueue {
         self.finish(key, Err(Error::Cancelled));
     }
 
-    /// Stops the volume because of `error`, with which the device's queue failed, if the device has a write. The result
-    /// of the write is unknown, so it counts as failed (I8).
+    /// Stops the volume because of `error`, with which the device's queue failed, if the device has
+    /// a write. The result of the write is unknown, so it counts as failed (I8).
     fn stop_if_writing(&self, error: Error) {
         let is_writing = |op: &Pending| op.parts > 0 && op.kind != Kind::Read;
         if self.ops.iter().any(|(_, op)| is_writing(op)) {
@@ -306,11 +314,12 @@ impl Drop for IoQueue {
             }
             forgotten.clear();
         }
-        // If the device's queue has failed, this blocks until no request is in flight. The ranges are released after
-        // that, so a later write of the same bytes reaches the device last.
+        // If the device's queue has failed, this blocks until no request is in flight. The ranges
+        // are released after that, so a later write of the same bytes reaches the device last.
         self.device = None;
         let rest: Vec<usize> = self.ops.iter().map(|(key, _)| key).collect();
-        // Operations that came back from the thread for blocking calls may wait for their range now.
+        // Operations that came back from the thread for blocking calls may wait for their range
+        // now.
         for key in rest {
             match self.ops[key].is_parked() {
                 true => self.abandon(key),

@@ -1,4 +1,5 @@
-//! The memory that a queue writes around the data of its operations, and that the device may still read later.
+//! The memory that a queue writes around the data of its operations, and that the device may still
+//! read later.
 
 use std::collections::VecDeque;
 
@@ -12,8 +13,8 @@ use crate::sync::Arc;
 pub(super) struct Padding {
     /// One block of zeros, allocated when first needed.
     zeros: Option<Arc<AlignedBuf>>,
-    /// Last sectors of writes, the oldest first. Sectors that the device has written are reused, because allocating
-    /// one takes longer than filling it.
+    /// Last sectors of writes, the oldest first. Sectors that the device has written are reused,
+    /// because allocating one takes longer than filling it.
     sectors: VecDeque<Arc<AlignedBuf>>,
 }
 

@@ -70,10 +70,11 @@ pub enum IoRequest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IoFlags {
-    /// Fails with [`Error::WouldBlock`](crate::Error::WouldBlock), and changes nothing, instead of waiting before the data moves: for the range
-    /// of another operation, for blocks to be allocated or a map to be read, or because the request is not contiguous
-    /// on the device. Completing a write into unwritten blocks may still wait for a commit. The flag has no effect on
-    /// syncs.
+    /// Fails with [`Error::WouldBlock`](crate::Error::WouldBlock), and changes nothing, instead of
+    /// waiting before the data moves: for the range of another operation, for blocks to be
+    /// allocated or a map to be read, or because the request is not contiguous on the device.
+    /// Completing a write into unwritten blocks may still wait for a commit. The flag has no effect
+    /// on syncs.
     pub nowait: bool,
 }
 

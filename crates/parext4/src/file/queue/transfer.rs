@@ -131,8 +131,9 @@ impl IoQueue {
         file.node.prepare_at_once(op.runs.clone(), op.conversion.take(), file.dates).map(detach)
     }
 
-    /// Prepares a write. If it finds no space, first completes the operations of this queue that have blocks reserved, which no other
-    /// thread can complete, and then waits for space as a blocking call does.
+    /// Prepares a write. If it finds no space, first completes the operations of this queue that
+    /// have blocks reserved, which no other thread can complete, and then waits for space as a
+    /// blocking call does.
     fn prepare(&mut self, key: usize, zero_tail: bool) -> Result<Preparation> {
         let (op, file) = (&self.ops[key], self.file_of(key));
         let Some(hold) = &op.hold else { return Err(Error::Cancelled) };

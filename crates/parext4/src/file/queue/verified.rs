@@ -1,7 +1,7 @@
 //! Queued reads of files that fs-verity protects.
 //!
-//! Such a read may need blocks of the Merkle tree, and hashing takes longer than other steps of a queue, so the thread for blocking
-//! calls makes it.
+//! Such a read may need blocks of the Merkle tree, and hashing takes longer than other steps of a
+//! queue, so the thread for blocking calls makes it.
 
 use parext4_device::AlignedBuf;
 

@@ -15,8 +15,9 @@ use crate::operation::Operation;
 const CHUNK: u32 = parext4_format::extent::MAX_UNWRITTEN;
 
 impl DirectFile {
-    /// Allocates the blocks of `range`, in bytes, which read as zeros until written. `size` says whether a file that ends before the range
-    /// grows to cover it. Blocks until operations on the same bytes have completed.
+    /// Allocates the blocks of `range`, in bytes, which read as zeros until written. `size` says
+    /// whether a file that ends before the range grows to cover it. Blocks until operations on the
+    /// same bytes have completed.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -30,10 +31,13 @@ impl DirectFile {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) for a range without bytes; [`Error::FileTooLarge`](crate::Error::FileTooLarge);
-    /// [`Error::NoSpace`](crate::Error::NoSpace); blocks that were allocated before the failure stay allocated, and
-    /// the size does not change. [`Error::Unsupported`](crate::Error::Unsupported) if the file has no extents (ext2, ext3),
-    /// because only they record that blocks are not written. [`Error::NotPermitted`](crate::Error::NotPermitted) if the file is immutable.
+    /// [`Error::Invalid`](crate::Error::Invalid) for a range without bytes;
+    /// [`Error::FileTooLarge`](crate::Error::FileTooLarge);
+    /// [`Error::NoSpace`](crate::Error::NoSpace); blocks that were allocated before the failure
+    /// stay allocated, and the size does not change.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if the file has no extents (ext2, ext3),
+    /// because only they record that blocks are not written.
+    /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the file is immutable.
     pub fn allocate(&self, range: Range<u64>, size: FileSize) -> Result<()> {
         let _in_flight = self.begin_change(InodeFlags::IMMUTABLE)?;
         self.check_extents()?;
@@ -56,8 +60,8 @@ impl DirectFile {
         Err(Error::Unsupported(format!("inode {}: it has no extents", self.inode().ino())))
     }
 
-    /// Acquires the range of an operation that allocates all blocks of `bytes`, and allocates them. With
-    /// [`FileSize::Extend`] the operation may extend the file to cover them.
+    /// Acquires the range of an operation that allocates all blocks of `bytes`, and allocates them.
+    /// With [`FileSize::Extend`] the operation may extend the file to cover them.
     pub(in crate::file) fn acquire_allocated(
         &self,
         operation: Operation,
@@ -92,7 +96,8 @@ impl DirectFile {
         })
     }
 
-    /// Raises the size to `end` with [`FileSize::Extend`]. Marks the file as modified in either case, as the kernel does.
+    /// Raises the size to `end` with [`FileSize::Extend`]. Marks the file as modified in either
+    /// case, as the kernel does.
     pub(in crate::file) fn finish_allocation(&self, end: u64, size: FileSize) -> Result<()> {
         let inode = self.inode();
         if size == FileSize::Extend {

@@ -1,5 +1,5 @@
-//! Changes of a file's blocks and size that carry no data: allocation, holes, ranges of zeros, collapse and insertion of
-//! ranges, and the size itself.
+//! Changes of a file's blocks and size that carry no data: allocation, holes, ranges of zeros,
+//! collapse and insertion of ranges, and the size itself.
 
 mod allocate;
 mod punch;
@@ -17,7 +17,8 @@ pub enum FileSize {
 }
 
 impl FileSize {
-    /// Returns [`Keep`](Self::Keep) if `keeps`, as for a flag of fallocate(2), and otherwise [`Extend`](Self::Extend).
+    /// Returns [`Keep`](Self::Keep) if `keeps`, as for a flag of fallocate(2), and otherwise
+    /// [`Extend`](Self::Extend).
     ///
     /// ```
     /// use parext4::FileSize;

@@ -13,12 +13,13 @@ use crate::layout::MAX_FILE_BLOCKS;
 use crate::operation::Operation;
 
 impl DirectFile {
-    /// Frees the blocks of `range`, in bytes, which then read as zeros. In blocks that the range covers
-    /// in part, zeroes the bytes that it covers. Accepts any offset and length. Changes neither the size nor the
-    /// blocks that were allocated past the end of the file. Blocks until operations on the same bytes have completed.
+    /// Frees the blocks of `range`, in bytes, which then read as zeros. In blocks that the range
+    /// covers in part, zeroes the bytes that it covers. Accepts any offset and length. Changes
+    /// neither the size nor the blocks that were allocated past the end of the file. Blocks until
+    /// operations on the same bytes have completed.
     ///
-    /// A crash before the next sync may leave any part of the range as it was, and any sector of the partly covered
-    /// blocks.
+    /// A crash before the next sync may leave any part of the range as it was, and any sector of
+    /// the partly covered blocks.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -30,10 +31,12 @@ impl DirectFile {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) for a range without bytes; [`Error::FileTooLarge`](crate::Error::FileTooLarge);
-    /// [`Error::NotPermitted`](crate::Error::NotPermitted) for a file that is immutable or append-only;
-    /// [`Error::NoSpace`](crate::Error::NoSpace) if an extent must be split and even the blocks reserved for metadata
-    /// are used up, with the edges zeroed; the errors of the device.
+    /// [`Error::Invalid`](crate::Error::Invalid) for a range without bytes;
+    /// [`Error::FileTooLarge`](crate::Error::FileTooLarge);
+    /// [`Error::NotPermitted`](crate::Error::NotPermitted) for a file that is immutable or
+    /// append-only; [`Error::NoSpace`](crate::Error::NoSpace) if an extent must be split and even
+    /// the blocks reserved for metadata are used up, with the edges zeroed; the errors of the
+    /// device.
     pub fn punch_hole(&self, range: Range<u64>) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
         let Range { start: offset, end } = self.end_hole(range)?;
@@ -65,7 +68,8 @@ impl DirectFile {
     /// Frees `blocks`, in as many transactions as necessary.
     ///
     /// # Errors
-    /// An error of the first transaction, with nothing changed unless the volume stops. The volume stops after an error of a later one.
+    /// An error of the first transaction, with nothing changed unless the volume stops. The volume
+    /// stops after an error of a later one.
     fn free_range(&self, blocks: BlockRange) -> Result<()> {
         let (engine, inode) = (self.engine(), self.inode());
         let free = || {
@@ -82,7 +86,8 @@ impl DirectFile {
             while !engine.with_space(free)? {}
             Ok(())
         };
-        // The pages over the blocks that were freed are not dropped yet, and dirty ones have no space reserved (H29).
+        // The pages over the blocks that were freed are not dropped yet, and dirty ones have no
+        // space reserved (H29).
         finish().map_err(|error| engine.health().stop(error))
     }
 }

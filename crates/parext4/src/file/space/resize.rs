@@ -21,8 +21,9 @@ impl DirectFile {
     /// ```
     ///
     /// # Errors
-    /// [`Error::FileTooLarge`](crate::Error::FileTooLarge); [`Error::NotPermitted`](crate::Error::NotPermitted) for a
-    /// file that is immutable or append-only; or the errors of the device.
+    /// [`Error::FileTooLarge`](crate::Error::FileTooLarge);
+    /// [`Error::NotPermitted`](crate::Error::NotPermitted) for a file that is immutable or
+    /// append-only; or the errors of the device.
     pub fn set_len(&self, size: u64) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
         self.node.end_of(0, size)?;
@@ -30,8 +31,9 @@ impl DirectFile {
             return Ok(());
         }
         if size > self.inode().disk_size() {
-            // The size on the device is about to cover cached data that was never written back. Data that other
-            // threads write meanwhile reads as zeros after a crash, like that of any write past a hole.
+            // The size on the device is about to cover cached data that was never written back.
+            // Data that other threads write meanwhile reads as zeros after a crash, like that of
+            // any write past a hole.
             self.node.write_back_data()?;
         }
         let held = self.admit(Operation::SetLen { size })?;
@@ -71,8 +73,8 @@ impl DirectFile {
         checked.map_err(|error| engine.health().note(inode.ino(), error))
     }
 
-    /// Sets the size in one transaction, and frees the truncated blocks in that transaction and as many more as
-    /// necessary.
+    /// Sets the size in one transaction, and frees the truncated blocks in that transaction and as
+    /// many more as necessary.
     fn change_size(&self, size: u64, old: u64) -> Result<()> {
         let (engine, inode) = (self.engine(), self.inode());
         let tail = engine.layout().block_size.blocks_from(size);
@@ -85,7 +87,8 @@ impl DirectFile {
             if size > old || engine.remove_tail(handle, inode, tail)? {
                 return Ok(true);
             }
-            // Freeing the rest takes more transactions. After a crash, recovery of the orphan list continues it.
+            // Freeing the rest takes more transactions. After a crash, recovery of the orphan list
+            // continues it.
             engine.orphans().add(engine, handle, inode)?;
             Ok(false)
         })?;
@@ -111,8 +114,9 @@ mod tests {
 
     const SIZE: u64 = 84 << 20;
 
-    /// Returns a volume with small groups, and the device below it. A file has 1100 runs in some groups, and one run in each of as
-    /// many groups as several transactions free. No bitmap is in memory.
+    /// Returns a volume with small groups, and the device below it. A file has 1100 runs in some
+    /// groups, and one run in each of as many groups as several transactions free. No bitmap is in
+    /// memory.
     fn volume() -> (Volume, Arc<FaultDevice>) {
         let memory = Arc::new(MemDevice::new(128 << 20));
         let options = MkfsOptions::new().block_size(1024).blocks_per_group(256).journal_blocks(1024);
@@ -129,8 +133,8 @@ mod tests {
         (volume, device)
     }
 
-    /// The truncation reads the bitmaps of the first runs before its first change, and each of the rest when it needs it: also as the first
-    /// step of a transaction.
+    /// The truncation reads the bitmaps of the first runs before its first change, and each of the
+    /// rest when it needs it: also as the first step of a transaction.
     #[test]
     fn a_growth_does_not_show_what_a_failed_truncation_left() {
         const WRITTEN: u64 = 80 << 20;

@@ -1,8 +1,8 @@
 //! Collapses and inserts ranges: the bytes after the range move.
 //!
-//! The move is one transaction, unless that would take more than half of the blocks of one. Then the hole moves through the
-//! file step by step. A crash in between keeps all data, in order, with the hole at or after the offset. Meanwhile
-//! the size is the larger of the two.
+//! The move is one transaction, unless that would take more than half of the blocks of one. Then
+//! the hole moves through the file step by step. A crash in between keeps all data, in order, with
+//! the hole at or after the offset. Meanwhile the size is the larger of the two.
 
 use std::ops::Range;
 
@@ -15,11 +15,12 @@ use crate::mapping::Shift;
 use crate::operation::Operation;
 
 impl DirectFile {
-    /// Removes the bytes of `range` from the file: the bytes after the range move down by its length. Both of its ends are
-    /// multiples of the block size, or with bigalloc of the cluster size, and the range ends before the end of the file.
+    /// Removes the bytes of `range` from the file: the bytes after the range move down by its
+    /// length. Both of its ends are multiples of the block size, or with bigalloc of the cluster
+    /// size, and the range ends before the end of the file.
     ///
-    /// After a crash the file is as it was before or after the call. If moving its extents takes several
-    /// transactions, zeros may remain in place of the range, or further on.
+    /// After a crash the file is as it was before or after the call. If moving its extents takes
+    /// several transactions, zeros may remain in place of the range, or further on.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -31,10 +32,11 @@ impl DirectFile {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a range that is not aligned so, is empty, or reaches the end of the file;
-    /// [`Error::NotPermitted`] for a file that is immutable or append-only; [`Error::NoSpace`] if an extent must be
-    /// split and even the blocks reserved for metadata are used up, with nothing changed; [`Error::Unsupported`] if the
-    /// file has no extents (ext2, ext3); the errors of the device.
+    /// [`Error::Invalid`] for a range that is not aligned so, is empty, or reaches the end of the
+    /// file; [`Error::NotPermitted`] for a file that is immutable or append-only;
+    /// [`Error::NoSpace`] if an extent must be split and even the blocks reserved for metadata are
+    /// used up, with nothing changed; [`Error::Unsupported`] if the file has no extents (ext2,
+    /// ext3); the errors of the device.
     pub fn collapse_range(&self, range: Range<u64>) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
         self.check_extents()?;
@@ -49,8 +51,9 @@ impl DirectFile {
         self.void_claims_after(self.engine().with_space(|| self.collapse(range.clone())))
     }
 
-    /// Inserts a hole that is then `range`: the bytes from its start on move up by its length. Both of its ends are multiples of
-    /// the block size, or with bigalloc of the cluster size, and it starts before the end of the file.
+    /// Inserts a hole that is then `range`: the bytes from its start on move up by its length. Both
+    /// of its ends are multiples of the block size, or with bigalloc of the cluster size, and it
+    /// starts before the end of the file.
     ///
     /// A crash has the effects described for [`collapse_range`](Self::collapse_range).
     ///
@@ -64,9 +67,9 @@ impl DirectFile {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a range that is not aligned so, is empty, or begins at or past the end of the
-    /// file; [`Error::FileTooLarge`]; [`Error::NotPermitted`] and [`Error::NoSpace`] as for
-    /// [`collapse_range`](Self::collapse_range).
+    /// [`Error::Invalid`] for a range that is not aligned so, is empty, or begins at or past the
+    /// end of the file; [`Error::FileTooLarge`]; [`Error::NotPermitted`] and [`Error::NoSpace`] as
+    /// for [`collapse_range`](Self::collapse_range).
     pub fn insert_range(&self, range: Range<u64>) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
         self.check_extents()?;
@@ -88,7 +91,8 @@ impl DirectFile {
         self.void_claims_after(self.insert(range))
     }
 
-    /// Voids the offsets that waiting appends claimed, whatever the result of the shift, and returns that result.
+    /// Voids the offsets that waiting appends claimed, whatever the result of the shift, and
+    /// returns that result.
     fn void_claims_after(&self, result: Result<()>) -> Result<()> {
         guarded!(Fault::ShiftKeepsClaims, self.inode().tail.lock().set(self.size()));
         result
@@ -136,7 +140,8 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Checks that a range is of whole clusters, the only ranges that can be moved: a block keeps its place in its cluster.
+    /// Checks that a range is of whole clusters, the only ranges that can be moved: a block keeps
+    /// its place in its cluster.
     fn check_whole_clusters(&self, range: &Range<u64>) -> Result<()> {
         let unit = self.engine().layout().cluster_bytes();
         let Range { start, end } = range;

@@ -10,13 +10,13 @@ use crate::inode::FIXED;
 use crate::operation::Operation;
 
 impl DirectFile {
-    /// Makes the bytes of `range` read as zeros, on allocated blocks. Whole blocks become unwritten. In
-    /// written blocks that the range covers in part, zeroes the bytes that it covers. Accepts any offset and length.
-    /// `size` says whether a file that ends before the end of the range grows to cover it. Blocks until operations on the same bytes have
-    /// completed.
+    /// Makes the bytes of `range` read as zeros, on allocated blocks. Whole blocks become
+    /// unwritten. In written blocks that the range covers in part, zeroes the bytes that it covers.
+    /// Accepts any offset and length. `size` says whether a file that ends before the end of the
+    /// range grows to cover it. Blocks until operations on the same bytes have completed.
     ///
-    /// A crash before the next sync may leave any part of the range as it was, and any sector of the partly covered
-    /// blocks.
+    /// A crash before the next sync may leave any part of the range as it was, and any sector of
+    /// the partly covered blocks.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -32,11 +32,13 @@ impl DirectFile {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) for a range without bytes; [`Error::FileTooLarge`](crate::Error::FileTooLarge);
-    /// [`Error::NotPermitted`](crate::Error::NotPermitted) for a file that is immutable or append-only;
-    /// [`Error::NoSpace`](crate::Error::NoSpace), after which a part of the range may be zeroed or allocated, and the
-    /// size is as before; [`Error::Unsupported`](crate::Error::Unsupported) if the file has no extents (ext2, ext3); the
-    /// errors of the device.
+    /// [`Error::Invalid`](crate::Error::Invalid) for a range without bytes;
+    /// [`Error::FileTooLarge`](crate::Error::FileTooLarge);
+    /// [`Error::NotPermitted`](crate::Error::NotPermitted) for a file that is immutable or
+    /// append-only; [`Error::NoSpace`](crate::Error::NoSpace), after which a part of the range may
+    /// be zeroed or allocated, and the size is as before;
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if the file has no extents (ext2, ext3);
+    /// the errors of the device.
     pub fn zero_range(&self, range: Range<u64>, size: FileSize) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
         self.check_extents()?;

@@ -36,7 +36,8 @@ fn log_of(blocks: u32) -> (Arc<MemDevice>, LogMap, JournalSuperblock) {
     (device, map, superblock)
 }
 
-/// Returns the contents of block `number` in version `version`. The contents of some blocks begin as blocks of the log do.
+/// Returns the contents of block `number` in version `version`. The contents of some blocks begin
+/// as blocks of the log do.
 fn contents(number: u64, version: u8) -> Arc<AlignedBuf> {
     let mut bytes = AlignedBuf::zeroed(BLOCK as usize);
     bytes[4..12].copy_from_slice(&number.to_le_bytes());
@@ -111,7 +112,8 @@ fn a_damaged_copy_counts_only_if_no_transaction_revokes_it() {
     assert_eq!(index.blocks().collect::<Vec<_>>(), [(FsBlock(11), 3)]);
 }
 
-/// Replays a log onto an empty device, and returns the offsets and lengths of the writes, in blocks.
+/// Replays a log onto an empty device, and returns the offsets and lengths of the writes, in
+/// blocks.
 fn replay_onto(home: &Arc<MemDevice>, map: &LogMap, superblock: &JournalSuperblock) -> Vec<(u64, u64)> {
     let recorder = Arc::new(RecordingDevice::new(Arc::clone(home) as Arc<dyn Device>));
     let (index, _) = read_log(map, superblock, 1 << 20).unwrap();

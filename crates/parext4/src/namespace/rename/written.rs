@@ -1,5 +1,5 @@
-//! The files that a rename writes back before it changes the names, so that after a crash a name has the old or the new
-//! contents.
+//! The files that a rename writes back before it changes the names, so that after a crash a name
+//! has the old or the new contents.
 
 use parext4_format::InodeNo;
 use smallvec::SmallVec;

@@ -1,8 +1,8 @@
 //! The contents that a file may have after a crash.
 //!
-//! A sector of data is a *cell*. Its history moves with it when ranges are collapsed or inserted. After a crash the
-//! file consists of the cells in their order at a moment since the last sync, and each cell holds one of its values
-//! since it became durable.
+//! A sector of data is a *cell*. Its history moves with it when ranges are collapsed or inserted.
+//! After a crash the file consists of the cells in their order at a moment since the last sync, and
+//! each cell holds one of its values since it became durable.
 
 use std::ops::Range;
 
@@ -17,8 +17,8 @@ struct Version {
     /// The operation that wrote it.
     operation: usize,
     content: Content,
-    /// The data is on the device, or in the extent map, when the operation returns. If false, it may be in the page
-    /// cache only.
+    /// The data is on the device, or in the extent map, when the operation returns. If false, it
+    /// may be in the page cache only.
     settled: bool,
 }
 
@@ -93,8 +93,8 @@ impl History {
                 self.allocate(first + sectors, keep_size);
             }
             Op::Allocate { first, sectors, keep_size } => self.allocate(first + sectors, keep_size),
-            // Zeros at the end move, too: a later write into their blocks is in both layouts, and the old one is seen after a crash
-            // that undoes the move.
+            // Zeros at the end move, too: a later write into their blocks is in both layouts, and
+            // the old one is seen after a crash that undoes the move.
             Op::Collapse { first, sectors } => {
                 self.extend(state.size);
                 let mut cells = self.cells().clone();
@@ -202,8 +202,8 @@ impl History {
         self.state().layout = self.layouts.len() - 1;
     }
 
-    /// Checks the state after a crash in which all events before `durable` are certainly on the device, and no event
-    /// from `last` on has begun.
+    /// Checks the state after a crash in which all events before `durable` are certainly on the
+    /// device, and no event from `last` on has begun.
     ///
     /// # Errors
     /// A description of the difference.

@@ -1,9 +1,10 @@
-//! Crashes while files are written through the page cache and by direct I/O, truncated, and collapsed and extended,
-//! while background threads write back and read ahead. The device was full of stale bytes. Whatever is lost, synced
-//! data is whole, every size is one that the file had, and reads return only written data and zeros.
+//! Crashes while files are written through the page cache and by direct I/O, truncated, and
+//! collapsed and extended, while background threads write back and read ahead. The device was full
+//! of stale bytes. Whatever is lost, synced data is whole, every size is one that the file had, and
+//! reads return only written data and zeros.
 //!
-//! Run with `cargo test -p parext4 --profile stress --test crash buffered`. `PAREXT4_STRESS_ALL=1` has e2fsck check
-//! every state, runs more operations and tries more states of each.
+//! Run with `cargo test -p parext4 --profile stress --test crash buffered`. `PAREXT4_STRESS_ALL=1`
+//! has e2fsck check every state, runs more operations and tries more states of each.
 
 mod history;
 mod op;

@@ -1,4 +1,5 @@
-//! Operations on a file. Offsets and lengths are in sectors, including collapsed and inserted ranges.
+//! Operations on a file. Offsets and lengths are in sectors, including collapsed and inserted
+//! ranges.
 
 use parext4::{DirectFile, Error, File, FileSize};
 
@@ -42,7 +43,8 @@ pub struct Handles {
 }
 
 impl Op {
-    /// Returns an operation that is allowed on a file of `size` sectors, with blocks of `block` sectors.
+    /// Returns an operation that is allowed on a file of `size` sectors, with blocks of `block`
+    /// sectors.
     pub fn random(rng: &mut Rng, size: u64, block: u64) -> Self {
         let (first, sectors) = extent(rng, size);
         let keep_size = rng.chance(50);

@@ -129,7 +129,8 @@ workload!(
     }
 );
 
-// Threads write parts of one file at once, so that requests of several operations are in flight when one of them fails.
+// Threads write parts of one file at once, so that requests of several operations are in flight
+// when one of them fails.
 workload!(direct_writes_of_threads, with_file(LARGE, 64 << 10), untimed(), |run| {
     let file = run.look("open", |volume| volume.direct_file("/file"))?;
     run.step("write", |_| {

@@ -1,5 +1,5 @@
-//! Volumes whose journal is on a device of its own. Faults hit the requests of both devices; if a device is gone, the other one still
-//! works.
+//! Volumes whose journal is on a device of its own. Faults hit the requests of both devices; if a
+//! device is gone, the other one still works.
 
 use std::io::IoSlice;
 use std::sync::Arc;

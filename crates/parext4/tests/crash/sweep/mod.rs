@@ -1,5 +1,5 @@
-//! The workloads of the fault sweep. Each is a test, which repeats its workload with a sample of the faults, or with
-//! `PAREXT4_STRESS_ALL=1` with all of them (`testkit::fault_sweep`).
+//! The workloads of the fault sweep. Each is a test, which repeats its workload with a sample of
+//! the faults, or with `PAREXT4_STRESS_ALL=1` with all of them (`testkit::fault_sweep`).
 //!
 //! Run with `cargo xtask faults`.
 
@@ -40,7 +40,8 @@ macro_rules! workload {
 }
 use workload;
 
-/// Blocks of 4 KiB. Always the same volume, so that a fault's number is the same request when it is repeated.
+/// Blocks of 4 KiB. Always the same volume, so that a fault's number is the same request when it is
+/// repeated.
 const LARGE: Shape = Shape { identity: Some(1), ..Shape::new(8, 4096, true) };
 /// Blocks of 1 KiB.
 const SMALL: Shape = Shape { identity: Some(1), ..Shape::new(8, 1024, true) };

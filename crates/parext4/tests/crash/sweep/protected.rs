@@ -8,8 +8,8 @@ use testkit::volume::{DirectFiles as _, untimed};
 
 use super::{bytes, create, workload};
 
-/// Length of a second, in which the interval of updates is counted: long enough that a busy machine does not delay an update until
-/// another owner could have claimed the volume.
+/// Length of a second, in which the interval of updates is counted: long enough that a busy machine
+/// does not delay an update until another owner could have claimed the volume.
 const SECOND: Duration = Duration::from_millis(100);
 
 fn protected() -> VolumeOptions {

@@ -1,4 +1,5 @@
-//! Volumes whose threads commit, write back and release memory by themselves, while steps are made and between them.
+//! Volumes whose threads commit, write back and release memory by themselves, while steps are made
+//! and between them.
 
 use std::time::Duration;
 

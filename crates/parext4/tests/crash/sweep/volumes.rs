@@ -7,7 +7,8 @@ use testkit::volume::{DirectFiles as _, untimed};
 
 use super::{LARGE, SMALL, bytes, commit_often, create, volume, with_file, workload};
 
-/// Returns a volume as a crash left it: with a log to replay, a removed file that was open, and a truncation under way.
+/// Returns a volume as a crash left it: with a log to replay, a removed file that was open, and a
+/// truncation under way.
 fn crashed() -> MemDevice {
     let device = Arc::new(with_file(SMALL, 60 << 10));
     let volume = Volume::open_device(Arc::clone(&device) as Arc<_>, &untimed()).expect("the volume opens");

@@ -89,7 +89,8 @@ impl Changes {
             .unwrap();
     }
 
-    /// Checks the names and the data of the random operations, on a volume that has other names besides.
+    /// Checks the names and the data of the random operations, on a volume that has other names
+    /// besides.
     pub fn check(&self, volume: &Volume) {
         let state = self.model.state();
         for (path, name) in &state.names {

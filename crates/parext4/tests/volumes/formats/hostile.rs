@@ -1,4 +1,5 @@
-//! Superblocks with changed fields of geometry: an open returns an error or a volume that can be used, and ends in time.
+//! Superblocks with changed fields of geometry: an open returns an error or a volume that can be
+//! used, and ends in time.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! Journals of volumes with blocks above 4 KiB, which Linux mounts only if its pages are as large, or from 6.19 on. So e2fsprogs
-//! stand in for the kernel: e2fsck replays what parext4 has logged, and debugfs writes logs.
+//! Journals of volumes with blocks above 4 KiB, which Linux mounts only if its pages are as large,
+//! or from 6.19 on. So e2fsprogs stand in for the kernel: e2fsck replays what parext4 has logged,
+//! and debugfs writes logs.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -54,7 +55,8 @@ fn a_journal_is_replayed_by_e2fsck_and_here_with_the_same_result() {
     }
 }
 
-/// debugfs logs new contents of a block, and revokes another block that an earlier transaction has logged.
+/// debugfs logs new contents of a block, and revokes another block that an earlier transaction has
+/// logged.
 #[test]
 fn a_journal_that_debugfs_wrote_is_replayed() {
     for block_size in SIZES {
@@ -62,7 +64,8 @@ fn a_journal_that_debugfs_wrote_is_replayed() {
             let Some(image) = make(block_size, &[]) else { return };
             let len = block_size.parse::<usize>().unwrap();
             let contents = tempfile::NamedTempFile::new().unwrap();
-            // The first four bytes look like the first bytes of a block of the journal, so the log has them escaped.
+            // The first four bytes look like the first bytes of a block of the journal, so the log
+            // has them escaped.
             let new = [&[0xc0, 0x3b, 0x39, 0x98][..], &vec![5; 2 * len - 4]].concat();
             std::fs::write(contents.path(), &new).unwrap();
             let volume = image.open();
@@ -88,8 +91,8 @@ fn a_journal_that_debugfs_wrote_is_replayed() {
     }
 }
 
-/// Names for a root of a hash tree and hundreds of leaves, an attribute that fills its block, and the last block that a file can
-/// have, in blocks of 64 KiB.
+/// Names for a root of a hash tree and hundreds of leaves, an attribute that fills its block, and
+/// the last block that a file can have, in blocks of 64 KiB.
 #[test]
 fn the_limits_of_blocks_of_64_kib() {
     for features in ["large_dir", "^extent,^64bit,^metadata_csum"] {

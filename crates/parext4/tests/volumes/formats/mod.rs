@@ -1,7 +1,8 @@
-//! The kinds of images that mke2fs makes, alone and combined: what the kernel writes is read equal here and vice versa, and e2fsck
-//! finds no error after changes.
+//! The kinds of images that mke2fs makes, alone and combined: what the kernel writes is read equal
+//! here and vice versa, and e2fsck finds no error after changes.
 //!
-//! `cargo xtask formats` runs them for longer. `PAREXT4_KIND` selects kinds by a part of their names, `PAREXT4_STRESS_ALL=1` all.
+//! `cargo xtask formats` runs them for longer. `PAREXT4_KIND` selects kinds by a part of their
+//! names, `PAREXT4_STRESS_ALL=1` all.
 
 mod change;
 mod features;
@@ -20,7 +21,8 @@ use snapshot::{Detail, Snapshot, of_directory, of_volume};
 /// Kinds that a test run tries.
 const SAMPLE: usize = 24;
 
-/// The volumes are populated by the kernel, or by mke2fs where the kernel cannot mount them, and changed here.
+/// The volumes are populated by the kernel, or by mke2fs where the kernel cannot mount them, and
+/// changed here.
 #[test]
 fn all_kinds_are_read_and_written_as_by_the_kernel() {
     let Some(plain) = Image::mke2fs(8, &[]) else { return };

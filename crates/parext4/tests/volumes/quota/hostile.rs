@@ -95,7 +95,8 @@ fn enforced_limits_bear_any_usage() {
     volume.close().unwrap();
     let mut bytes = device.snapshot().to_vec();
     let limit = (1_u64 << 30).to_le_bytes();
-    // The limit of space lies 8 bytes after the inodes in use, and 16 bytes before the space in use.
+    // The limit of space lies 8 bytes after the inodes in use, and 16 bytes before the space in
+    // use.
     let found: Vec<usize> =
         (0..bytes.len() - 64).step_by(8).filter(|&at| bytes[at..at + 8] == limit).collect();
     for at in found {
@@ -121,7 +122,8 @@ fn enforced_limits_bear_any_usage() {
     volume.close().unwrap();
 }
 
-/// A directory entry and the list of orphans name the quota file of projects: no operation frees its blocks.
+/// A directory entry and the list of orphans name the quota file of projects: no operation frees
+/// its blocks.
 #[test]
 fn no_name_and_no_orphan_is_the_quota_file_of_projects() {
     let Some(image) = Image::mke2fs(16, &[&ALL[..], &["-b", "1024", "-O", "^metadata_csum"]].concat()) else {

@@ -1,4 +1,5 @@
-//! Limits: enforced when a volume is opened so, for ordinary users, at the change that would exceed them.
+//! Limits: enforced when a volume is opened so, for ordinary users, at the change that would exceed
+//! them.
 
 use std::time::Duration;
 
@@ -186,7 +187,8 @@ fn new_limits_renew_or_end_the_grace() {
     assert_eq!(until_with(0, 1), None);
 }
 
-/// Contents that leave the inode need a block, which the limits may forbid. Then they stay where they are.
+/// Contents that leave the inode need a block, which the limits may forbid. Then they stay where
+/// they are.
 #[test]
 fn contents_leave_the_inode_within_the_limits() {
     for options in ["inline_data", "inline_data,^extent,^64bit"] {
@@ -229,8 +231,9 @@ fn contents_leave_the_inode_within_the_limits() {
     }
 }
 
-/// Threads fill holes of one file without extents at once. The blocks of each write are reserved from its claim to its completion, so
-/// no sum exceeds the limit, and no write is refused while there is room.
+/// Threads fill holes of one file without extents at once. The blocks of each write are reserved
+/// from its claim to its completion, so no sum exceeds the limit, and no write is refused while
+/// there is room.
 #[test]
 fn writes_under_way_without_extents_stay_within_the_limit() {
     const LIMIT: u64 = 100 << 10;

@@ -1,4 +1,5 @@
-//! Volumes with quotas: usage after changes of all kinds, limits, crashes, damaged files, and the kernel's numbers.
+//! Volumes with quotas: usage after changes of all kinds, limits, crashes, damaged files, and the
+//! kernel's numbers.
 
 mod check;
 mod crash;

@@ -9,7 +9,8 @@ use testkit::volume::{assert_clean, assert_no_findings};
 
 use super::{make, open, usage, workload};
 
-/// Formats that charge in different ways: sizes of blocks, maps of files, contents in inodes, values in inodes.
+/// Formats that charge in different ways: sizes of blocks, maps of files, contents in inodes,
+/// values in inodes.
 pub(super) const FORMATS: [&[&str]; 6] = [
     &["-b", "1024", "-O", "ea_inode"],
     &["-b", "4096", "-O", "ea_inode,inline_data"],
@@ -98,7 +99,8 @@ fn an_owner_is_charged_for_its_files_and_no_more() {
     assert_clean(&device, "without the file");
 }
 
-/// Threads write to one file whose owner changes: no charge goes to an owner that the file no longer has.
+/// Threads write to one file whose owner changes: no charge goes to an owner that the file no
+/// longer has.
 #[test]
 fn threads_change_a_file_and_its_owner() {
     let Some(device) = make(64, &["-b", "1024"]) else { return };
@@ -151,7 +153,8 @@ fn many_ids_get_entries() {
     }
 }
 
-/// Blocks of 64 KiB have room for entries after the end of a new quota file: the file has all entries when it is opened again.
+/// Blocks of 64 KiB have room for entries after the end of a new quota file: the file has all
+/// entries when it is opened again.
 #[test]
 fn entries_in_the_rest_of_a_large_block_are_found_again() {
     let all = QuotaKinds { user: true, group: true, project: true };

@@ -100,7 +100,8 @@ fn rename(volume: &Volume, from: &str, to: &str, rng: &mut Rng) -> Result<()> {
 
 fn xattr(node: &InodeRef, rng: &mut Rng) -> Result<()> {
     let name = format!("trusted.a{}", rng.below(3));
-    // With blocks of a value in an inode, e2fsck takes the target of a short symbolic link for block numbers.
+    // With blocks of a value in an inode, e2fsck takes the target of a short symbolic link for
+    // block numbers.
     let lens = if node.file_type() == FileType::Symlink { 2 } else { 4 };
     let len = [20, 300, 2000, 9000][usize::try_from(rng.below(lens)).unwrap()];
     let byte = u8::try_from(rng.below(3)).unwrap();

@@ -105,7 +105,8 @@ fn moves(dir: &InodeRef) -> Result<()> {
     Ok(())
 }
 
-/// Makes a directory whose hash tree has several levels on small blocks, and removes every other name.
+/// Makes a directory whose hash tree has several levels on small blocks, and removes every other
+/// name.
 fn long_names(dir: &InodeRef) -> Result<()> {
     let deep = dir.mkdir(b"deep", &NewInode::new())?;
     let target = deep.create(b"target", &NewInode::new())?;
@@ -116,7 +117,8 @@ fn long_names(dir: &InodeRef) -> Result<()> {
     (0..LONG_NAMES).step_by(2).try_for_each(|n| deep.unlink(&name(n)))
 }
 
-/// Makes names in a directory that ignores case, and finds, renames and removes them in another spelling.
+/// Makes names in a directory that ignores case, and finds, renames and removes them in another
+/// spelling.
 fn folded_names(dir: &InodeRef) -> Result<()> {
     let folded = dir.mkdir(b"folded", &NewInode::new())?;
     folded.set_flags(folded.flags() | InodeFlags::CASEFOLD)?;

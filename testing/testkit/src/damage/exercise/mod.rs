@@ -1,4 +1,5 @@
-//! Reads, checks, recovers and changes a damaged volume. Every call may fail; none may panic, hang, or need much memory.
+//! Reads, checks, recovers and changes a damaged volume. Every call may fail; none may panic, hang,
+//! or need much memory.
 
 mod change;
 mod look;
@@ -57,8 +58,8 @@ pub fn exercise(device: MemDevice) -> bool {
     true
 }
 
-/// Returns true if a volume with directories that ignore case has a name that is not UTF-8. e2fsck 1.47.0 cannot hash it there, and
-/// may report the index as damaged once the names have moved.
+/// Returns true if a volume with directories that ignore case has a name that is not UTF-8. e2fsck
+/// 1.47.0 cannot hash it there, and may report the index as damaged once the names have moved.
 fn confuses_e2fsck(volume: &Volume, paths: &[PathBuf]) -> bool {
     volume.info().features.iter().any(|name| name == "casefold")
         && paths.iter().any(|path| path.to_str().is_none())
@@ -78,7 +79,8 @@ fn chosen(paths: &[PathBuf]) -> Vec<&Path> {
     chosen
 }
 
-/// Checks the volume as the command does: after a replay in memory, if that succeeds. Returns true if it has no findings then.
+/// Checks the volume as the command does: after a replay in memory, if that succeeds. Returns true
+/// if it has no findings then.
 fn check_volume(device: &Arc<dyn Device>) -> bool {
     let options = CheckOptions::new().threads(2).limit(100);
     let mut report = check(&**device, &options);

@@ -6,7 +6,8 @@ use anyhow::Result;
 
 use crate::command::{Cmd, cmd};
 
-/// Makes an authority and a certificate for `localhost` that it has signed, in files with the names that nbdkit reads.
+/// Makes an authority and a certificate for `localhost` that it has signed, in files with the names
+/// that nbdkit reads.
 pub fn make(dir: &Path) -> Result<()> {
     std::fs::create_dir_all(dir)?;
     new_key(dir, "ca").args("-x509 -days 2 -subj /CN=authority -out ca-cert.pem").run()?;

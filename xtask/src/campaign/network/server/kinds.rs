@@ -44,7 +44,8 @@ pub const MEMORY: Kind = Kind {
     store: Store::Memory,
     link: Link::Direct,
 };
-/// nbdkit with a file. A write is in the kernel's page cache when it is answered, so a kill loses no answered write.
+/// nbdkit with a file. A write is in the kernel's page cache when it is answered, so a kill loses
+/// no answered write.
 pub const FILE: Kind = Kind {
     name: "nbdkit-file",
     command: |place| nbdkit(place, "").arg("file").arg(&place.image),
@@ -81,14 +82,16 @@ pub const LIMIT: Kind = Kind {
     store: Store::File,
     link: Link::Direct,
 };
-/// Like [`FILE`], and each connection is cut after a random number of bytes, in the middle of messages.
+/// Like [`FILE`], and each connection is cut after a random number of bytes, in the middle of
+/// messages.
 pub const CUT: Kind = Kind {
     name: "nbdkit-cut",
     command: |place| nbdkit(place, ONE_THREAD).arg("file").arg(&place.image),
     store: Store::File,
     link: Link::Cut,
 };
-/// nbdkit with a file and a cache in an unlinked file. A kill loses every write that no answered flush covers.
+/// nbdkit with a file and a cache in an unlinked file. A kill loses every write that no answered
+/// flush covers.
 pub const CACHE: Kind = Kind {
     name: "nbdkit-cache",
     command: |place| {
@@ -101,7 +104,8 @@ pub const CACHE: Kind = Kind {
     store: Store::File,
     link: Link::Direct,
 };
-/// Like [`FILE`]; while the file `trigger` exists beside the image, writes fail because the device is full.
+/// Like [`FILE`]; while the file `trigger` exists beside the image, writes fail because the device
+/// is full.
 pub const FULL: Kind = Kind {
     name: "nbdkit-full",
     command: |place| {
@@ -146,7 +150,8 @@ pub const QEMU: Kind = Kind {
     store: Store::File,
     link: Link::Direct,
 };
-/// qemu-nbd with an image of its own format. A kill loses the places of clusters that were allocated since the last flush.
+/// qemu-nbd with an image of its own format. A kill loses the places of clusters that were
+/// allocated since the last flush.
 pub const QCOW2: Kind = Kind {
     name: "qemu-nbd-qcow2",
     command: |place| qemu_nbd(place, "qcow2"),

@@ -40,8 +40,8 @@ impl Folder {
     }
 }
 
-/// Returns a port that no server uses. No client gets it either, while the server is dead: the kernel takes the ports of clients from
-/// 32768 on (`net.ipv4.ip_local_port_range`).
+/// Returns a port that no server uses. No client gets it either, while the server is dead: the
+/// kernel takes the ports of clients from 32768 on (`net.ipv4.ip_local_port_range`).
 fn free_port() -> Result<u16> {
     let mut attempts = 0;
     loop {
@@ -98,7 +98,8 @@ impl NbdServer {
         Ok(server)
     }
 
-    /// Stops the server as its administrator does, and starts another kind with the same image file.
+    /// Stops the server as its administrator does, and starts another kind with the same image
+    /// file.
     pub fn replace(&mut self, kind: &'static Kind) -> Result<()> {
         self.kill()?;
         self.kind = kind;

@@ -14,8 +14,8 @@ use fastrand::Rng;
 
 use crate::testbed::remove;
 
-/// Bytes after which a connection is cut, in both directions together. The lower limit leaves room for what a client with
-/// `retain=1000000` must send again before anything else.
+/// Bytes after which a connection is cut, in both directions together. The lower limit leaves room
+/// for what a client with `retain=1000000` must send again before anything else.
 const CUT_AFTER: std::ops::Range<u64> = 3_000_000..8_000_000;
 /// The time between two checks whether the proxy must end.
 const POLL: Duration = Duration::from_millis(20);

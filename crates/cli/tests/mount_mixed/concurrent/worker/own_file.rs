@@ -1,4 +1,5 @@
-//! The file that only one worker uses: its data is found at once, and it keeps its inode when it is renamed.
+//! The file that only one worker uses: its data is found at once, and it keeps its inode when it is
+//! renamed.
 
 use std::fs::File;
 

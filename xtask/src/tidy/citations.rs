@@ -1,4 +1,5 @@
-//! Rule: a hazard (H1, H2, ...) or an invariant (I1, I2, ...) that a comment cites has its row in docs/design.md.
+//! Rule: a hazard (H1, H2, ...) or an invariant (I1, I2, ...) that a comment cites has its row in
+//! docs/design.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 

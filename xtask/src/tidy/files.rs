@@ -1,4 +1,5 @@
-//! Rules on each file: a header that says what it is for, a bounded length, and no source of another crate.
+//! Rules on each file: a header that says what it is for, a bounded length, and no source of
+//! another crate.
 
 use std::path::{Component, Path, PathBuf};
 

@@ -1,8 +1,11 @@
-//! `cargo xtask tidy`: reads the sources and manifests of all crates and reports what breaks the rules of the project.
+//! `cargo xtask tidy`: reads the sources and manifests of all crates and reports what breaks the
+//! rules of the project.
 //!
-//! Each rule is a file of its own that turns sources into [`Finding`]s. Nothing is built and nothing is changed.
+//! Each rule is a file of its own that turns sources into [`Finding`]s. Nothing is built and
+//! nothing is changed.
 
 mod citations;
+mod columns;
 mod files;
 mod finding;
 mod locks;
@@ -35,6 +38,7 @@ pub fn run(report: &mut Report) -> Result<()> {
     report.case("unsafe code", || fail_on(unsafe_code::check(&tree)));
     report.case("packages", || fail_on(packages::check(&packages::read()?)));
     report.case("files", || fail_on(files::check(&tree.rust)));
+    report.case("columns", || fail_on(columns::check(&tree)));
     report.case("phrases", || fail_on(prose::check(&tree)));
     Ok(())
 }

@@ -1,6 +1,8 @@
-//! Rule: source files, types and functions that CONTRIBUTING.md and the design name in backticks exist.
+//! Rule: source files, types and functions that CONTRIBUTING.md and the design name in backticks
+//! exist.
 //!
-//! A file may be named by the end of its path, from any folder on. Of `Type::function` both parts are identifiers of a source.
+//! A file may be named by the end of its path, from any folder on. Of `Type::function` both parts
+//! are identifiers of a source.
 
 use std::collections::HashSet;
 

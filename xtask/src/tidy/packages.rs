@@ -1,5 +1,5 @@
-//! Rule: a crate that may be published says what it is. A crate outside of `crates/` is no part of the product, and says
-//! `publish = false`.
+//! Rule: a crate that may be published says what it is. A crate outside of `crates/` is no part of
+//! the product, and says `publish = false`.
 
 use anyhow::{Context, Result};
 use serde_json::Value;

@@ -1,7 +1,8 @@
-//! Rule: only the files that docs/design.md lists, in its block that begins with "```unsafe", have unsafe code.
+//! Rule: only the files that docs/design.md lists, in its block that begins with
+//! "```unsafe", have unsafe code.
 //!
-//! A line of the block is the path of a file, and the reason. An attribute that a crate root lacks does not matter: the rule reads the
-//! code itself, also of tests, examples and macros.
+//! A line of the block is the path of a file, and the reason. An attribute that a crate root lacks
+//! does not matter: the rule reads the code itself, also of tests, examples and macros.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,8 @@ use super::source::Tree;
 /// The file with the list.
 const FILE: &str = "docs/design.md";
 
-/// Returns a finding for each file with unsafe code that is not listed, and for each listed file without unsafe code.
+/// Returns a finding for each file with unsafe code that is not listed, and for each listed file
+/// without unsafe code.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let listed = listed(tree.document(FILE));
     let found: BTreeMap<&str, usize> =

@@ -38,8 +38,9 @@ pub(crate) struct InodeParts {
 }
 
 impl Inode {
-    /// Builds an inode that is not on the device yet. Its block map is empty: in the inode if `raw` has the flag `INLINE_DATA`, a tree of extents
-    /// if the volume has them, otherwise it is read from the empty `i_block` on first use.
+    /// Builds an inode that is not on the device yet. Its block map is empty: in the inode if `raw`
+    /// has the flag `INLINE_DATA`, a tree of extents if the volume has them, otherwise it is read
+    /// from the empty `i_block` on first use.
     ///
     /// # Errors
     /// Returns an error for fields that no inode can have.
@@ -107,7 +108,8 @@ impl Inode {
             references: AtomicU32::new(0),
             departing: AtomicU32::new(0),
             stays: AtomicBool::new(false),
-            // No block size is larger, so a file whose size is a multiple of this ends at a block boundary.
+            // No block size is larger, so a file whose size is a multiple of this ends at a block
+            // boundary.
             tail_clean: AtomicBool::new(raw_size.is_multiple_of(65536)),
             emptied: AtomicBool::new(false),
             past_end: AtomicU8::new(0),

@@ -1,8 +1,9 @@
 //! The table of inodes in memory.
 //!
-//! Responsible for finding, loading and evicting inodes. Not responsible for their contents. Invariant: an inode is in memory at
-//! most once. Before a thread reads an inode from the device it puts a mark into the table; threads that need the same inode
-//! wait until the mark is removed. No lock is held during the read.
+//! Responsible for finding, loading and evicting inodes. Not responsible for their contents.
+//! Invariant: an inode is in memory at most once. Before a thread reads an inode from the device it
+//! puts a mark into the table; threads that need the same inode wait until the mark is removed. No
+//! lock is held during the read.
 
 use parext4_format::InodeNo;
 
@@ -88,7 +89,8 @@ impl InodeCache {
         self.inodes.budget().charge(0)
     }
 
-    /// Returns the inode. Reads it with `load` if it is not in memory. Blocks while another thread reads it.
+    /// Returns the inode. Reads it with `load` if it is not in memory. Blocks while another thread
+    /// reads it.
     pub(crate) fn get(&self, ino: InodeNo, load: impl Fn() -> Result<Inode>) -> Result<Arc<Inode>> {
         loop {
             match self.find(ino) {
@@ -131,8 +133,9 @@ impl InodeCache {
         }
     }
 
-    /// Replaces the mark with the inode that was read. If a new inode of the number has replaced the mark meanwhile, returns that one.
-    /// Returns `None` if that one was also deleted again, because the inode that was read may be the deleted one then.
+    /// Replaces the mark with the inode that was read. If a new inode of the number has replaced
+    /// the mark meanwhile, returns that one. Returns `None` if that one was also deleted again,
+    /// because the inode that was read may be the deleted one then.
     fn put_loaded(&self, inode: Arc<Inode>, loading: &Arc<Loading>) -> Option<Arc<Inode>> {
         let number = inode.ino().get().into();
         inode.recharge();
@@ -178,7 +181,8 @@ impl InodeCache {
     }
 }
 
-/// The mark of an inode that is being read. Dropping this removes the mark if it is still in the table.
+/// The mark of an inode that is being read. Dropping this removes the mark if it is still in the
+/// table.
 struct LoadMark<'a> {
     cache: &'a InodeCache,
     ino: InodeNo,
@@ -206,12 +210,13 @@ impl Evict for InodeCache {
 
     fn evict(&self) {
         self.inodes.evict(|entry| match entry {
-            // An inode stays while a transaction, a `InodeRef` or a list of the volume refers to it, and until its last
-            // change is durable, because fsync needs to know what to wait for. New references are taken under the
-            // shard's lock only, which is held here.
+            // An inode stays while a transaction, a `InodeRef` or a list of the volume refers to
+            // it, and until its last change is durable, because fsync needs to know what to wait
+            // for. New references are taken under the shard's lock only, which is held here.
             CacheEntry::Present(inode) => {
                 let is_unused = Arc::strong_count(inode) == 1;
-                // Pairs with the drop of the last other reference, before which the change was marked.
+                // Pairs with the drop of the last other reference, before which the change was
+                // marked.
                 fence(Ordering::Acquire);
                 is_unused && !inode.has_lazy_times() && self.journal.is_committed(inode.changed_in())
             }

@@ -1,6 +1,8 @@
-//! The page-cache state of a file: its pages, its membership in the list of dirty files, and its write-back failures.
+//! The page-cache state of a file: its pages, its membership in the list of dirty files, and its
+//! write-back failures.
 //!
-//! Invariant: while a page of the file is dirty or being written back, the file is in the list of dirty files.
+//! Invariant: while a page of the file is dirty or being written back, the file is in the list of
+//! dirty files.
 
 use super::delayed_clusters::DelayedClusters;
 use crate::error::Error;
@@ -21,8 +23,8 @@ pub(crate) struct Cached {
     writing: AtomicU32,
     /// The page at which the next turn of write-back begins.
     cursor: AtomicU32,
-    /// Blocks, of clusters, that dirty pages have reserved and that are not allocated yet. `st_blocks` counts them, as on the kernel's ext4,
-    /// so that write-back does not change it.
+    /// Blocks, of clusters, that dirty pages have reserved and that are not allocated yet.
+    /// `st_blocks` counts them, as on the kernel's ext4, so that write-back does not change it.
     delayed: AtomicU64,
     pub clusters: DelayedClusters,
 }
@@ -33,7 +35,8 @@ pub(crate) struct Cached {
 enum Listing {
     /// The file is not on the list and has no dirty page.
     Unlisted,
-    /// The file is on the list. A thread that holds the list checks whether the file can come off it.
+    /// The file is on the list. A thread that holds the list checks whether the file can come off
+    /// it.
     Leaving,
     Listed,
 }
@@ -56,7 +59,8 @@ impl Cached {
         PageIndex(self.cursor.load(Ordering::Relaxed))
     }
 
-    /// Makes the next turn of write-back begin at `next`. Returns false if another thread has moved the cursor away from `from`.
+    /// Makes the next turn of write-back begin at `next`. Returns false if another thread has moved
+    /// the cursor away from `from`.
     pub(crate) fn advance_cursor(&self, from: PageIndex, next: PageIndex) -> bool {
         let (from, next) = (from.get(), next.get());
         self.cursor.compare_exchange(from, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
@@ -80,19 +84,20 @@ impl Cached {
 
     /// Returns true if the caller, which has dirtied a page, must [list](Self::list) the file.
     pub(crate) fn must_list(&self) -> bool {
-        // Pairs with the fence in `unlist`: either `unlist` sees the dirty page, or this load sees `Leaving`.
+        // Pairs with the fence in `unlist`: either `unlist` sees the dirty page, or this load sees
+        // `Leaving`.
         fence(Ordering::SeqCst);
         self.listing.load(Ordering::Relaxed) != Listing::Listed as u8
     }
 
-    /// Returns true if the file is in the list. That is so while any page is dirty or being written back, even while a thread
-    /// checks whether the file can be removed from the list.
+    /// Returns true if the file is in the list. That is so while any page is dirty or being written
+    /// back, even while a thread checks whether the file can be removed from the list.
     pub(crate) fn is_listed(&self) -> bool {
         self.listing.load(Ordering::Acquire) != Listing::Unlisted as u8
     }
 
-    /// Returns true if no page is dirty or being written back, for a file with few pages even if it is in the
-    /// list, where it stays for a while after a sync has written its pages back.
+    /// Returns true if no page is dirty or being written back, for a file with few pages even if it
+    /// is in the list, where it stays for a while after a sync has written its pages back.
     pub(crate) fn is_written(&self) -> bool {
         /// The most pages of which the states are read.
         const PAGES: u32 = 1024;
@@ -113,19 +118,21 @@ impl Cached {
 
     /// Returns true if any page is dirty or being written back.
     pub(crate) fn has_work(&self) -> bool {
-        // Most dirty pages of a large file follow the page at which the next turn begins. The count is loaded last, because a
-        // thread raises it before it begins the write-back of dirty pages.
+        // Most dirty pages of a large file follow the page at which the next turn begins. The count
+        // is loaded last, because a thread raises it before it begins the write-back of dirty
+        // pages.
         let next = self.cursor();
         let is_dirty = self.pages.has_dirty(PageRange::starting_at(next))
             || self.pages.has_dirty(PageRange::ALL.before(next));
         is_dirty || self.writing.load(Ordering::SeqCst) > 0
     }
 
-    /// Records that the file is not in the list, if it was and none of its pages is dirty or being written back. Returns true if
-    /// so. The caller holds the list and removes the file.
+    /// Records that the file is not in the list, if it was and none of its pages is dirty or being
+    /// written back. Returns true if so. The caller holds the list and removes the file.
     pub(crate) fn unlist(&self) -> bool {
-        // Another thread may have removed the file since the caller checked it. A writer that has dirtied a page meanwhile must
-        // still find that the file is not in the list. Relaxed: the state changes only under the list's lock.
+        // Another thread may have removed the file since the caller checked it. A writer that has
+        // dirtied a page meanwhile must still find that the file is not in the list. Relaxed: the
+        // state changes only under the list's lock.
         let is_listed = self.listing.load(Ordering::Relaxed) != Listing::Unlisted as u8;
         if guarded!(Fault::ListedByChecks, !is_listed, false) {
             return false;
@@ -151,8 +158,8 @@ impl Drop for Writing<'_> {
     }
 }
 
-/// Failed write-backs of a file. Each handle reports a failure once, however many occurred since its last check (the kernel's
-/// `errseq_t`).
+/// Failed write-backs of a file. Each handle reports a failure once, however many occurred since
+/// its last check (the kernel's `errseq_t`).
 #[derive(Debug)]
 pub(crate) struct Failures {
     /// Number of failures, times two. The lowest bit is set if the last failure was reported.
@@ -197,13 +204,15 @@ impl Failures {
         let _ = self.count.fetch_update(Ordering::Release, Ordering::Relaxed, next);
     }
 
-    /// Returns the position at which a new handle begins: before the last failure if no handle has reported it, else after it.
+    /// Returns the position at which a new handle begins: before the last failure if no handle has
+    /// reported it, else after it.
     pub(crate) fn now(&self) -> u32 {
         let count = self.count.load(Ordering::Acquire);
         if count & Self::REPORTED == 0 && count > 0 { count.wrapping_sub(2) | Self::REPORTED } else { count }
     }
 
-    /// Returns the last failure if one occurred since the handle with position `since` last checked.
+    /// Returns the last failure if one occurred since the handle with position `since` last
+    /// checked.
     pub(crate) fn check(&self, since: &AtomicU32) -> Result<(), Error> {
         let count = self.count.load(Ordering::Acquire);
         if count >> 1 == since.load(Ordering::Acquire) >> 1 {
@@ -224,7 +233,8 @@ mod tests {
     use crate::sync::atomic::AtomicBool;
     use crate::{MemDevice, MkfsOptions, OpenOptions, Volume, VolumeOptions, mkfs};
 
-    /// Models a turn of write-back that left pages dirty, while a rename checks whether there are any.
+    /// Models a turn of write-back that left pages dirty, while a rename checks whether there are
+    /// any.
     #[test]
     fn a_dirty_file_counts_as_listed_while_a_thread_checks_it() {
         let device = std::sync::Arc::new(MemDevice::new(16 << 20));
@@ -248,8 +258,8 @@ mod tests {
         });
     }
 
-    /// Models a writer that has dirtied a page but not listed the file, while a thread checks a file that another has removed
-    /// from the list.
+    /// Models a writer that has dirtied a page but not listed the file, while a thread checks a
+    /// file that another has removed from the list.
     #[test]
     fn a_file_that_is_not_in_the_list_is_listed_by_no_check() {
         let cached = Cached::new(FilePages::new(&PageCache::new(1 << 20, PageSize::MIN)));

@@ -1,10 +1,12 @@
 //! The clusters in which dirty pages of a file lack blocks, in a volume with `bigalloc`.
 //!
-//! Responsible for which clusters have a claim. Invariant (H29): a cluster in which a dirty page lacks blocks has a claim here, or the file
-//! has the cluster, or a thread that allocates the cluster has taken the claim.
+//! Responsible for which clusters have a claim. Invariant (H29): a cluster in which a dirty page
+//! lacks blocks has a claim here, or the file has the cluster, or a thread that allocates the
+//! cluster has taken the claim.
 //!
-//! A file keeps a cluster while a dirty page in it lacks blocks, because an operation that unmaps blocks writes the pages in its clusters
-//! back first, under a range of whole clusters. So a cluster that the file has needs no claim.
+//! A file keeps a cluster while a dirty page in it lacks blocks, because an operation that unmaps
+//! blocks writes the pages in its clusters back first, under a range of whole clusters. So a
+//! cluster that the file has needs no claim.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +29,8 @@ impl DelayedClusters {
         Self(Mutex::new(Rank::DelayedClusters, BTreeMap::new()))
     }
 
-    /// Adds blocks, each with its cluster in ascending order. Calls `claim` with the number of clusters that are neither listed nor satisfy
-    /// `is_owned`, before it adds any.
+    /// Adds blocks, each with its cluster in ascending order. Calls `claim` with the number of
+    /// clusters that are neither listed nor satisfy `is_owned`, before it adds any.
     ///
     /// # Errors
     /// The error of `claim`, with nothing changed.
@@ -56,8 +58,8 @@ impl DelayedClusters {
         Ok(())
     }
 
-    /// Removes blocks, given by their clusters, which are all listed. Returns the number of clusters that have no block left here,
-    /// and still have their claim.
+    /// Removes blocks, given by their clusters, which are all listed. Returns the number of
+    /// clusters that have no block left here, and still have their claim.
     pub(crate) fn remove(&self, blocks: impl Iterator<Item = u32>) -> u32 {
         let mut clusters = self.0.lock();
         let mut released = 0;
@@ -81,8 +83,8 @@ impl DelayedClusters {
         taken.filter_map(|(cluster, was_claimed)| was_claimed.then_some(cluster)).collect()
     }
 
-    /// Puts the claim of `cluster`, which was [taken](Self::take) and not used, into the list again. A block of the cluster is still
-    /// listed.
+    /// Puts the claim of `cluster`, which was [taken](Self::take) and not used, into the list
+    /// again. A block of the cluster is still listed.
     pub(crate) fn put_back(&self, cluster: u32) {
         if let Some(delayed) = self.0.lock().get_mut(&cluster) {
             delayed.is_claimed = true;

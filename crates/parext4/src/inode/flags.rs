@@ -75,7 +75,8 @@ impl Inode {
         if self.is_encrypted() { Err(Error::NoKey(format!("inode {}", self.ino))) } else { Ok(()) }
     }
 
-    /// Returns [`Error::NotPermitted`] if the inode may not lose or gain a name, or change its attributes.
+    /// Returns [`Error::NotPermitted`] if the inode may not lose or gain a name, or change its
+    /// attributes.
     pub(crate) fn check_fixed(&self) -> Result<()> {
         self.check_flags(FIXED)
     }

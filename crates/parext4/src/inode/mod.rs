@@ -1,8 +1,9 @@
 //! Inodes in memory.
 //!
-//! Responsible for the attributes, the size and the block map of an inode, and for encoding them. Not responsible for data and
-//! names. Invariant: the [`Inode`] in memory is authoritative; it is encoded into the inode table when a transaction that
-//! changed it closes. [`InodeRef`](crate::InodeRef) is the counted reference that users hold.
+//! Responsible for the attributes, the size and the block map of an inode, and for encoding them.
+//! Not responsible for data and names. Invariant: the [`Inode`] in memory is authoritative; it is
+//! encoded into the inode table when a transaction that changed it closes.
+//! [`InodeRef`](crate::InodeRef) is the counted reference that users hold.
 
 mod build;
 mod cache;
@@ -17,7 +18,7 @@ mod verity;
 // Its orders are visible to ThreadSanitizer, unlike those inside `std::sync::OnceLock`.
 use once_cell::sync::OnceCell;
 use parext4_format::features::Incompat;
-use parext4_format::inode::{FileType, Inode as RawInode, InodeFlags, Timestamp};
+use parext4_format::inode::{FileType, Inode as RawInode, InodeFlags};
 use parext4_format::superblock::Superblock;
 use parext4_format::{BlockRange, BlockSize, ChecksumSeed, InodeNo};
 use rangelock::RangeLock;
@@ -53,16 +54,19 @@ pub(crate) struct Inode {
     superblock: Arc<Superblock>,
     table_block: Arc<MetaBlock>,
     table_offset: usize,
-    /// `i_flags`, readable without locking `core`. Excludes the flags that only directory operations change.
+    /// `i_flags`, readable without locking `core`. Excludes the flags that only directory
+    /// operations change.
     flags: AtomicU32,
-    /// Mode, owner, links, times, flags. The size, the blocks and the extent root in it are current only during a commit, and the
-    /// times only while no newer one is pending in `written`.
+    /// Mode, owner, links, times, flags. The size, the blocks and the extent root in it are current
+    /// only during a commit, and the times only while no newer one is pending in `written`.
     core: Mutex<RawInode>,
     written: Written,
-    /// Visible size in bytes. Changes only under a handle (so that size and block map commit together, I3) and under a range that covers the
-    /// change, except for data in the page cache, whose write needs no handle.
+    /// Visible size in bytes. Changes only under a handle (so that size and block map commit
+    /// together, I3) and under a range that covers the change, except for data in the page cache,
+    /// whose write needs no handle.
     size: AtomicU64,
-    /// The size that the next commit writes. Less than `size` while the data past it is only in the page cache.
+    /// The size that the next commit writes. Less than `size` while the data past it is only in the
+    /// page cache.
     disk_size: AtomicU64,
     /// Space used by the block map, in units of 512 bytes.
     sectors: AtomicU64,
@@ -82,24 +86,29 @@ pub(crate) struct Inode {
     cached: OnceCell<Cached>,
     /// The Merkle tree of a file that fs-verity protects, from its first use on.
     merkle_tree: OnceCell<VerifiedTree>,
-    /// True if the bytes of the last block past the size are known to be zeros on the device. A volume written by another driver does
-    /// not guarantee that (H3).
+    /// True if the bytes of the last block past the size are known to be zeros on the device. A
+    /// volume written by another driver does not guarantee that (H3).
     tail_clean: AtomicBool,
-    /// True if the file was truncated to zero since it was last closed, so that the data written next replaces its contents.
+    /// True if the file was truncated to zero since it was last closed, so that the data written
+    /// next replaces its contents.
     emptied: AtomicBool,
     /// The lock of the extended attributes.
     pub(crate) xattrs: RwLock<()>,
-    /// True if the inode has fewer extra fields than new inodes have, and no attempt was made to add them.
+    /// True if the inode has fewer extra fields than new inodes have, and no attempt was made to
+    /// add them.
     lacks_fields: AtomicBool,
-    /// The lock of the entries of a directory, and how often it was held exclusively since the inode was loaded.
+    /// The lock of the entries of a directory, and how often it was held exclusively since the
+    /// inode was loaded.
     entries: RwLock<u64>,
-    /// True if all names of a directory that ignores case are known to be in the places of their hashes.
+    /// True if all names of a directory that ignores case are known to be in the places of their
+    /// hashes.
     names_placed: AtomicBool,
     /// Number of `InodeRef`s that refer to this inode.
     pub(crate) references: AtomicU32,
     /// Number of them that go without an action of a user.
     pub(crate) departing: AtomicU32,
-    /// True if a thread that found no space has waited in vain for the deletion of the inode, which has no names.
+    /// True if a thread that found no space has waited in vain for the deletion of the inode, which
+    /// has no names.
     pub(crate) stays: AtomicBool,
     /// The state of the blocks past the end of the file: a [`PastEnd`].
     past_end: AtomicU8,
@@ -110,8 +119,8 @@ pub(crate) struct Inode {
     charge: Charge,
 }
 
-/// Memory of an inode besides its block map, in bytes: itself, its place in the table, the range lock, its entry in the cache, and the
-/// overhead of the memory allocator.
+/// Memory of an inode besides its block map, in bytes: itself, its place in the table, the range
+/// lock, its entry in the cache, and the overhead of the memory allocator.
 const MEMORY: usize = size_of::<Inode>() + size_of::<RangeLock>() + 512;
 
 impl Inode {
@@ -141,24 +150,26 @@ impl Inode {
         self.references.load(Ordering::Acquire) <= self.departing.load(Ordering::Acquire)
     }
 
-    /// Returns the visible size in bytes. Acquire pairs with the Release of the thread that raised it, so a reader that sees the size
-    /// also sees the map below it.
+    /// Returns the visible size in bytes. Acquire pairs with the Release of the thread that raised
+    /// it, so a reader that sees the size also sees the map below it.
     pub(crate) fn size(&self) -> u64 {
         self.size.load(Ordering::Acquire)
     }
 
-    /// Raises the size to at least `size` (I3), under a handle whose transaction also includes the newly covered blocks.
+    /// Raises the size to at least `size` (I3), under a handle whose transaction also includes the
+    /// newly covered blocks.
     pub(crate) fn raise_size(&self, size: u64) {
         when_planted!(Fault::SizeLowered, return self.set_size(size));
-        // Before the visible size: a thread that finds the visible size large enough does not raise this one.
+        // Before the visible size: a thread that finds the visible size large enough does not raise
+        // this one.
         if self.disk_size() < size {
             self.disk_size.fetch_max(size, Ordering::AcqRel);
         }
         self.raise_visible_size(size);
     }
 
-    /// Raises the visible size to at least `size`, for data in the page cache. The size on disk follows when the data is written back
-    /// (I3).
+    /// Raises the visible size to at least `size`, for data in the page cache. The size on disk
+    /// follows when the data is written back (I3).
     pub(crate) fn raise_visible_size(&self, size: u64) {
         if self.size() < size {
             self.size.fetch_max(size, Ordering::AcqRel);
@@ -170,13 +181,15 @@ impl Inode {
         self.disk_size.load(Ordering::Acquire)
     }
 
-    /// Sets the size, under a handle. For truncation and for directories, whose callers exclude every other change of the size.
+    /// Sets the size, under a handle. For truncation and for directories, whose callers exclude
+    /// every other change of the size.
     pub(crate) fn set_size(&self, size: u64) {
         self.disk_size.store(size, Ordering::Release);
         self.size.store(size, Ordering::Release);
     }
 
-    /// Locks the attributes, to read them, or to change them under a handle that the inode has [joined](Self::join).
+    /// Locks the attributes, to read them, or to change them under a handle that the inode has
+    /// [joined](Self::join).
     pub(crate) fn core(&self) -> MutexGuard<'_, RawInode> {
         self.core.lock()
     }
@@ -199,7 +212,8 @@ impl Inode {
         self.block_map.get().map(BlockMap::current)
     }
 
-    /// Returns the block map. Reads it from the device on first use, with `disjoint` as for [`BlockMap::load`].
+    /// Returns the block map. Reads it from the device on first use, with `disjoint` as for
+    /// [`BlockMap::load`].
     ///
     /// # Errors
     /// As [`BlockMap::load`].
@@ -212,7 +226,8 @@ impl Inode {
         if let Some(block_map) = self.loaded_block_map() {
             return Ok(block_map);
         }
-        // Only one thread loads. A second one might read nodes that a user of the first block map has changed or freed by then.
+        // Only one thread loads. A second one might read nodes that a user of the first block map
+        // has changed or freed by then.
         let _loading = self.block_map_load.lock();
         if let Some(block_map) = self.loaded_block_map() {
             return Ok(block_map);
@@ -233,8 +248,9 @@ impl Inode {
         Ok(block_map)
     }
 
-    /// Replaces the block map of an inode whose contents have left the inode, under the handle that moves them. The caller holds the range
-    /// of the whole file, or the lock of the directory's entries.
+    /// Replaces the block map of an inode whose contents have left the inode, under the handle that
+    /// moves them. The caller holds the range of the whole file, or the lock of the directory's
+    /// entries.
     pub(crate) fn replace_block_map(&self, block_map: BlockMap) -> bool {
         let replaced = self.block_map.get().is_some_and(|inline| inline.replace(block_map));
         self.recharge();
@@ -255,7 +271,8 @@ impl Inode {
         self.charge.set(MEMORY + self.loaded_block_map().map_or(0, BlockMap::memory) + tree);
     }
 
-    /// Adds the inode to the handle's transaction, which encodes it when it closes. Registers one block.
+    /// Adds the inode to the handle's transaction, which encodes it when it closes. Registers one
+    /// block.
     pub(crate) fn join(self: &Arc<Self>, handle: &Handle<'_>) {
         handle.register(&self.table_block);
         handle.join(self);
@@ -275,87 +292,19 @@ impl Inode {
         self.changed_in.load(Ordering::Acquire)
     }
 
-    /// Like [`core`](Self::core), for setting times: stores the pending time first, so that newer times replace it.
-    pub(crate) fn core_with_times(&self) -> MutexGuard<'_, RawInode> {
-        let mut core = self.core();
-        if let Some(time) = self.written.take() {
-            (core.mtime, core.ctime) = (time, time);
-        }
-        core
-    }
-
-    /// Returns the modification and change times. `core` is the inode's own.
-    pub(crate) fn times(&self, core: &RawInode) -> (Timestamp, Timestamp) {
-        self.written.get().map_or((core.mtime, core.ctime), |time| (time, time))
-    }
-
-    /// Returns the time of the volume's clock.
-    pub(crate) fn now(&self) -> Timestamp {
-        self.written.clock().now()
-    }
-
-    /// Sets the modification and change times to now, under a handle that the inode has joined.
-    pub(crate) fn touch_modified(&self) {
-        self.written.set_now();
-    }
-
-    /// Sets the change time to now, under a handle that the inode has joined.
-    pub(crate) fn touch_changed(&self) {
-        let now = self.now();
-        self.core_with_times().ctime = now;
-    }
-
-    /// Like [`touch_modified`](Self::touch_modified), without a transaction (H25). Returns true if the caller must add the inode to the
-    /// list of inodes with lazy times.
-    pub(crate) fn touch_lazily(&self) -> bool {
-        self.written.set_now();
-        // Also if the time was pending already: the thread that set it may not have listed the inode yet.
-        self.written.is_waiting() && !self.written.is_listed()
-    }
-
-    /// Records that the inode is in the list of inodes with lazy times. Returns false if it was in the list. The caller holds the
-    /// lock of the list.
-    pub(crate) fn list(&self) -> bool {
-        !self.written.set_listed(true)
-    }
-
-    /// Records that the inode is not in the list, before the caller checks for pending times. Later times list it again. The
-    /// caller holds the lock of the list.
-    pub(crate) fn unlist(&self) {
-        self.written.set_listed(false);
-    }
-
-    /// Returns true if a time is pending.
-    pub(crate) fn has_lazy_times(&self) -> bool {
-        self.written.is_waiting()
-    }
-
-    /// Adds the pending time to a transaction.
-    pub(crate) fn fold_lazy(self: &Arc<Self>, handle: &Handle<'_>) {
-        // Join first: a thread that finds no pending time must find the transaction that includes it.
-        self.join(handle);
-        self.store_time(&mut self.core());
-    }
-
-    /// Stores the pending time, for a caller that sets no other. The inode has joined the transaction.
-    fn store_time(&self, core: &mut RawInode) {
-        if let Some(time) = self.written.store() {
-            (core.mtime, core.ctime) = (time, time);
-        }
-    }
-
     /// Returns the page-cache state, or `None` if the file was never used through the page cache.
     pub(crate) fn cached(&self) -> Option<&Cached> {
         self.cached.get()
     }
 
-    /// Returns the page-cache state, and creates it with `init` on first use. The first caller holds the whole file's range.
+    /// Returns the page-cache state, and creates it with `init` on first use. The first caller
+    /// holds the whole file's range.
     pub(crate) fn cached_or_init(&self, init: impl FnOnce() -> Cached) -> &Cached {
         self.cached.get_or_init(init)
     }
 
-    /// Returns true if the bytes of the last block past the size are known to be zeros. Stays true while the caller holds a range that
-    /// contains the end of the file.
+    /// Returns true if the bytes of the last block past the size are known to be zeros. Stays true
+    /// while the caller holds a range that contains the end of the file.
     pub(crate) fn is_tail_clean(&self) -> bool {
         self.tail_clean.load(Ordering::Acquire)
     }
@@ -365,7 +314,8 @@ impl Inode {
         self.tail_clean.store(true, Ordering::Release);
     }
 
-    /// Locks the entries of a directory shared. Returns a number that changes whenever an entry does, as long as the inode is loaded.
+    /// Locks the entries of a directory shared. Returns a number that changes whenever an entry
+    /// does, as long as the inode is loaded.
     pub(crate) fn read_entries(&self) -> ReadGuard<'_, u64> {
         self.entries.read()
     }
@@ -379,18 +329,21 @@ impl Inode {
 
     /// Returns true if all names of the directory are known to be in the places of their hashes.
     pub(crate) fn are_names_placed(&self) -> bool {
-        // Relaxed suffices: the lock of the entries orders the search that found this before later insertions.
+        // Relaxed suffices: the lock of the entries orders the search that found this before later
+        // insertions.
         self.names_placed.load(Ordering::Relaxed)
     }
 
-    /// Records that all names of the directory are in the places of their hashes. The caller holds the lock of the entries.
+    /// Records that all names of the directory are in the places of their hashes. The caller holds
+    /// the lock of the entries.
     pub(crate) fn set_names_placed(&self) {
         self.names_placed.store(true, Ordering::Relaxed);
     }
 
     /// Records that the file was truncated to zero.
     pub(crate) fn set_emptied(&self) {
-        // Relaxed suffices, here and below: the flag is read when a handle is closed, which the caller orders after the truncation.
+        // Relaxed suffices, here and below: the flag is read when a handle is closed, which the
+        // caller orders after the truncation.
         self.emptied.store(true, Ordering::Relaxed);
     }
 
@@ -408,15 +361,15 @@ impl Inode {
         }
     }
 
-    /// Returns true if the file has blocks that are freed with its last user: preallocated ones, or blocks that failed writes
-    /// have claimed.
+    /// Returns true if the file has blocks that are freed with its last user: preallocated ones, or
+    /// blocks that failed writes have claimed.
     pub(crate) fn has_spare_blocks(&self) -> bool {
         let claims = || self.loaded_block_map().is_some_and(BlockMap::has_claims);
         self.past_end() == PastEnd::Preallocated || claims()
     }
 
-    /// Replaces `from` with `to`. Returns false, without effect, if the state is not `from`. The caller holds a range past the end of
-    /// the file, or is the last user.
+    /// Replaces `from` with `to`. Returns false, without effect, if the state is not `from`. The
+    /// caller holds a range past the end of the file, or is the last user.
     pub(crate) fn set_past_end(&self, from: PastEnd, to: PastEnd) -> bool {
         let (from, to) = (from as u8, to as u8);
         self.past_end.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -430,9 +383,11 @@ impl Inode {
             FileType::Regular | FileType::Directory => true,
             FileType::Symlink => {
                 let core = self.core();
-                // The kernel clears a short target before it deletes the inode, and may be interrupted there.
+                // The kernel clears a short target before it deletes the inode, and may be
+                // interrupted there.
                 let elsewhere = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
-                // `block` has no pointers of a new block map before a transaction closes, so a block map in memory counts.
+                // `block` has no pointers of a new block map before a transaction closes, so a
+                // block map in memory counts.
                 let cleared = self.block_map.get().is_none()
                     && !core.flags.intersects(elsewhere)
                     && core.block == [0; 60];

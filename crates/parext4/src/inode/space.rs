@@ -1,6 +1,7 @@
 //! The space that an inode uses, and its charges to quotas.
 //!
-//! Invariant: each change of the space is charged under the same handle, to the ids that the inode has then (H37).
+//! Invariant: each change of the space is charged under the same handle, to the ids that the inode
+//! has then (H37).
 
 use parext4_format::BlockSize;
 
@@ -46,7 +47,8 @@ impl Inode {
         self.sectors.load(Ordering::Relaxed)
     }
 
-    /// Charges inodes: the new inode itself, or values of its attributes that have inodes of their own.
+    /// Charges inodes: the new inode itself, or values of its attributes that have inodes of their
+    /// own.
     pub(crate) fn charge_inodes(&self, handle: &Handle<'_>, inodes: i64) {
         if let Some(charges) = self.charges.as_ref().filter(|_| inodes != 0) {
             charges.lock().charge(handle, 0, inodes);
@@ -62,7 +64,8 @@ impl Inode {
         }
     }
 
-    /// Charges the inode to other ids from now on. `values` of its attributes have inodes of their own.
+    /// Charges the inode to other ids from now on. `values` of its attributes have inodes of their
+    /// own.
     pub(crate) fn transfer_charges(&self, handle: &Handle<'_>, new: &NewDquots, values: u64) {
         if let Some(charges) = &self.charges {
             charges.transfer(handle, new, || self.sectors().saturating_mul(512), 1 + values);
@@ -103,15 +106,16 @@ impl Inode {
         self.charges.as_ref().map_or(Ok(()), |charges| charges.delay(space, credentials))
     }
 
-    /// Ends the reservation of `blocks` for pages that are dirty no more, or whose blocks are about to be allocated, and for claims that
-    /// are released.
+    /// Ends the reservation of `blocks` for pages that are dirty no more, or whose blocks are about
+    /// to be allocated, and for claims that are released.
     pub(crate) fn undelay_quota(&self, blocks: u32, block_size: BlockSize) {
         if let Some(charges) = &self.charges {
             charges.undelay(bytes(blocks.into(), block_size).unsigned_abs());
         }
     }
 
-    /// Reserves `blocks` again for dirty pages whose blocks could not be allocated, or are claimed, without regard to limits.
+    /// Reserves `blocks` again for dirty pages whose blocks could not be allocated, or are claimed,
+    /// without regard to limits.
     pub(crate) fn delay_quota_again(&self, blocks: u32, block_size: BlockSize) {
         if let Some(charges) = &self.charges {
             charges.delay_again(bytes(blocks.into(), block_size).unsigned_abs());

@@ -4,11 +4,13 @@ use crate::fault::{Fault, guarded};
 
 /// The end of all data that is written or will be. Appends extend it atomically (H27).
 ///
-/// An append *claims* bytes at the end. Any other operation that extends the file *announces* the end that it will reach. Both
-/// enter the queue of the file's ranges while this lock is held, so overlapping operations are granted in the order of their offsets.
+/// An append *claims* bytes at the end. Any other operation that extends the file *announces* the
+/// end that it will reach. Both enter the queue of the file's ranges while this lock is held, so
+/// overlapping operations are granted in the order of their offsets.
 #[derive(Debug)]
 pub(crate) struct Tail {
-    /// Offset in bytes. At least the visible size; larger while operations that extend the file are in flight.
+    /// Offset in bytes. At least the visible size; larger while operations that extend the file are
+    /// in flight.
     end: u64,
     /// Number of claims of appends in flight.
     claims: u32,
@@ -54,22 +56,23 @@ impl Tail {
         self.epoch == claim.epoch
     }
 
-    /// Ends a claim. An unused claim is undone if no other claim follows it, as far as no announced end lies in it. Otherwise it
-    /// leaves a hole.
+    /// Ends a claim. An unused claim is undone if no other claim follows it, as far as no announced
+    /// end lies in it. Otherwise it leaves a hole.
     pub(crate) fn end_claim(&mut self, claim: Claim, used: bool, size: u64) {
         self.claims -= 1;
         let claim_end = claim.offset.saturating_add(claim.len);
         let last = guarded!(Fault::FailedClaimTakesAll, self.end == claim_end, true);
         if !used && self.holds(claim) && last {
-            // A part of it may be visible already. Writes past the end announce theirs while the claim is in flight, and have raised the
-            // size before they withdraw it.
+            // A part of it may be visible already. Writes past the end announce theirs while the
+            // claim is in flight, and have raised the size before they withdraw it.
             let least = claim.offset.max(size);
             self.end = guarded!(Fault::FailedClaimTakesAnnounced, self.at_least_announced(least), least);
         }
         self.recompute_end(size);
     }
 
-    /// Announces that an operation will extend the file to `end`. Appends then begin at or after `end`.
+    /// Announces that an operation will extend the file to `end`. Appends then begin at or after
+    /// `end`.
     pub(crate) fn announce(&mut self, end: u64) {
         self.announced.push(end);
         self.end = self.end.max(end);
@@ -83,7 +86,8 @@ impl Tail {
         self.recompute_end(size);
     }
 
-    /// If no append is in flight, sets the end to the size or to the largest announced end, so that a failed append has no effect.
+    /// If no append is in flight, sets the end to the size or to the largest announced end, so that
+    /// a failed append has no effect.
     fn recompute_end(&mut self, size: u64) {
         if self.claims == 0 {
             self.end = self.at_least_announced(size);

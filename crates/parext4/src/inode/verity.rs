@@ -6,7 +6,8 @@ use super::Inode;
 use crate::verity::VerifiedTree;
 
 impl Inode {
-    /// Returns true if fs-verity protects the file: its contents and its size never change, and reads are verified.
+    /// Returns true if fs-verity protects the file: its contents and its size never change, and
+    /// reads are verified.
     pub(crate) fn has_verity(&self) -> bool {
         self.flags().contains(InodeFlags::VERITY) && self.file_type == FileType::Regular
     }
@@ -16,7 +17,8 @@ impl Inode {
         self.merkle_tree.get()
     }
 
-    /// Sets the tree that was read from the descriptor, unless another thread has. Returns the tree.
+    /// Sets the tree that was read from the descriptor, unless another thread has. Returns the
+    /// tree.
     pub(crate) fn set_merkle_tree(&self, tree: VerifiedTree) -> &VerifiedTree {
         let tree = self.merkle_tree.get_or_init(|| tree);
         self.recharge();

@@ -1,14 +1,17 @@
 //! Replays fast commits: computes the blocks that they change.
 //!
-//! The changes are made by the operations of an engine over a device in memory, whose contents are the volume's and which keeps
-//! what is written. So nothing reaches the volume before all changes are known, and the caller logs them as one transaction
-//! (`journal/fast_commit.rs`). Not responsible for reading the fast commits and for writing the blocks.
+//! The changes are made by the operations of an engine over a device in memory, whose contents are
+//! the volume's and which keeps what is written. So nothing reaches the volume before all changes
+//! are known, and the caller logs them as one transaction (`journal/fast_commit.rs`). Not
+//! responsible for reading the fast commits and for writing the blocks.
 //!
-//! The result is what the kernel's replay gives, with these differences: an inode that lost its last name is deleted, also a
-//! directory, and the blocks that the kernel allocated for an inode which did not survive are free.
+//! The result is what the kernel's replay gives, with these differences: an inode that lost its
+//! last name is deleted, also a directory, and the blocks that the kernel allocated for an inode
+//! which did not survive are free.
 //!
-//! As in the kernel, changes of inodes and directories that do not exist are ignored, unless the inode's fields follow
-//! ([`EarlyChanges`]): the kernel logs no creation of an inode that was deleted again.
+//! As in the kernel, changes of inodes and directories that do not exist are ignored, unless the
+//! inode's fields follow ([`EarlyChanges`]): the kernel logs no creation of an inode that was
+//! deleted again.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -35,12 +38,13 @@ use crate::quota::QuotaIds;
 /// Makes `changes` on the volume of `engine`, and makes them durable.
 ///
 /// # Errors
-/// Corruption, also if a change names blocks or inodes that no file can have; [`Error::NoSpace`]; [`Error::Unsupported`] if only e2fsck can
-/// replay them.
+/// Corruption, also if a change names blocks or inodes that no file can have; [`Error::NoSpace`];
+/// [`Error::Unsupported`] if only e2fsck can replay them.
 pub(super) fn replay(engine: &EngineRef, changes: &FastCommits<'_>) -> Result<()> {
     engine.load_orphans()?;
     let mut replay = Replay::new(engine);
-    // Before any block is allocated: a directory must not get a block that the kernel gave to a file.
+    // Before any block is allocated: a directory must not get a block that the kernel gave to a
+    // file.
     changes.each(|change| match change {
         Change::AddRange(_, extent) => replay.claim(&extent),
         _ => Ok(()),
@@ -60,8 +64,8 @@ struct Replay<'a> {
     engine: &'a EngineRef,
     /// The inodes of the current change.
     nodes: HashMap<InodeNo, InodeRef>,
-    /// The inodes without names that were changed before. They are deleted at the end if they have no name then, because a later
-    /// change may give them one.
+    /// The inodes without names that were changed before. They are deleted at the end if they have
+    /// no name then, because a later change may give them one.
     unnamed: HashMap<InodeNo, InodeRef>,
     early: EarlyChanges,
     /// Blocks that were free, are in use now, and are mapped by no file yet.
@@ -74,7 +78,8 @@ impl<'a> Replay<'a> {
         Self { engine, nodes: HashMap::new(), unnamed: HashMap::new(), early, claimed: BlockSet::default() }
     }
 
-    /// Ends a change: keeps only its inodes without names. The log may name all inodes of the volume.
+    /// Ends a change: keeps only its inodes without names. The log may name all inodes of the
+    /// volume.
     fn drop_named(&mut self) {
         let without_names = self.nodes.drain().filter(|(_, node)| node.inode.core().links == 0);
         self.unnamed.extend(without_names);
@@ -93,7 +98,8 @@ impl<'a> Replay<'a> {
             self.early.has(ino) || node.as_ref().is_none_or(|node| node.inode.core().links == 0);
         if may_be_another {
             self.early.add(ino, change)?;
-            // Without a name, only a regular file gets names or ranges. So this is the number of another inode.
+            // Without a name, only a regular file gets names or ranges. So this is the number of
+            // another inode.
             if node.is_some_and(|node| node.file_type() != FileType::Regular) {
                 return Ok(());
             }
@@ -156,8 +162,8 @@ impl<'a> Replay<'a> {
         mapped.iter().try_for_each(|part| self.note_mapped(*part))
     }
 
-    /// Gives a file whose contents lie in its inode an empty map instead: the kernel has moved the contents to blocks, whose ranges
-    /// are logged.
+    /// Gives a file whose contents lie in its inode an empty map instead: the kernel has moved the
+    /// contents to blocks, whose ranges are logged.
     fn leave_inode(&self, node: &InodeRef) -> Result<()> {
         if !self.engine.block_map(&node.inode)?.is_inline() {
             return Ok(());
@@ -165,8 +171,9 @@ impl<'a> Replay<'a> {
         self.engine.transact(MOVE_CREDITS, |handle| self.engine.move_out_of_inode(handle, &node.inode, None))
     }
 
-    /// Checks that no other file maps blocks which were mapped now: they had been claimed, and not mapped since. A block that an earlier
-    /// change freed may have been allocated for a directory meanwhile, and a hostile log may give two files one block.
+    /// Checks that no other file maps blocks which were mapped now: they had been claimed, and not
+    /// mapped since. A block that an earlier change freed may have been allocated for a directory
+    /// meanwhile, and a hostile log may give two files one block.
     ///
     /// # Errors
     /// [`Error::Unsupported`].
@@ -256,12 +263,13 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Creates a file and makes the changes that came before its fields. A file without a name is created too, because it may get one:
-    /// its ranges are not logged again then.
+    /// Creates a file and makes the changes that came before its fields. A file without a name is
+    /// created too, because it may get one: its ranges are not logged again then.
     fn add_file(&mut self, ino: InodeNo, raw: RawInode, early: &[Change]) -> Result<()> {
         self.add_inode(ino, raw.clone())?;
         for change in early {
-            // A directory that was removed, and its number used again, does not have the name any more.
+            // A directory that was removed, and its number used again, does not have the name any
+            // more.
             if let Change::Link(name) | Change::Unlink(name) = change
                 && self.node(name.parent)?.is_none_or(|dir| !dir.inode.is_dir())
             {
@@ -288,8 +296,9 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Returns how the place of the contents differs from the logged one. An inode without a name keeps its place, because it is
-    /// deleted; a directory does, because it is logged only when it is created.
+    /// Returns how the place of the contents differs from the logged one. An inode without a name
+    /// keeps its place, because it is deleted; a directory does, because it is logged only when it
+    /// is created.
     fn change_of_format(&self, node: &InodeRef, raw: &RawInode) -> Result<ChangeOfFormat> {
         let is_deleted = raw.links == 0 || node.inode.core().links == 0;
         if node.file_type() != FileType::Regular || is_deleted {
@@ -303,8 +312,8 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Replaces an inode with a map by the logged one, whose contents lie in it: the kernel stores the first contents of an empty file
-    /// there.
+    /// Replaces an inode with a map by the logged one, whose contents lie in it: the kernel stores
+    /// the first contents of an empty file there.
     fn enter_inode(&mut self, node: InodeRef, mut raw: RawInode) -> Result<()> {
         if self.engine.orphans().contains(node.ino()) {
             let ino = node.ino();
@@ -327,8 +336,9 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Sets the fields of an inode. Its block map, and its attributes in a block, stay as they are: ranges change the block map, and the kernel
-    /// logs no changes of attributes. A directory is logged only when it is created.
+    /// Sets the fields of an inode. Its block map, and its attributes in a block, stay as they are:
+    /// ranges change the block map, and the kernel logs no changes of attributes. A directory is
+    /// logged only when it is created.
     fn update(&self, node: &InodeRef, mut raw: RawInode) -> Result<()> {
         if node.inode.is_dir() {
             return Ok(());
@@ -389,7 +399,8 @@ impl<'a> Replay<'a> {
             }
         }
         if is_dir && !raw.flags.contains(InodeFlags::INLINE_DATA) || has_map(&raw) {
-            // The ranges follow, also of a file without extents. The kernel logs no indirect blocks.
+            // The ranges follow, also of a file without extents. The kernel logs no indirect
+            // blocks.
             raw.block = [0; 60];
         }
         self.engine.add_quota_entries(QuotaIds::of(&raw))?;
@@ -404,7 +415,8 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Frees the claimed blocks that no change has mapped: their inode was deleted, and the kernel has logged that only by its name.
+    /// Frees the claimed blocks that no change has mapped: their inode was deleted, and the kernel
+    /// has logged that only by its name.
     fn free_unmapped(&self) -> Result<()> {
         for mut blocks in self.claimed.runs() {
             while !blocks.is_empty() {
@@ -429,8 +441,9 @@ enum ChangeOfFormat {
     IntoInode,
 }
 
-/// Returns true if a logged inode is not the one of the same number that the volume has. A new inode has another generation and
-/// another time of creation; a program may set the generation, but not the time.
+/// Returns true if a logged inode is not the one of the same number that the volume has. A new
+/// inode has another generation and another time of creation; a program may set the generation, but
+/// not the time.
 fn is_another(node: &InodeRef, raw: &RawInode) -> bool {
     let core = node.inode.core();
     let another = core.generation != raw.generation && (core.crtime != raw.crtime || raw.extra_isize == 0);
@@ -452,39 +465,4 @@ fn range(start: FsBlock, len: u32) -> Range<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{MemDevice, MkfsOptions, NewInode, Volume, VolumeOptions, mkfs};
-    use parext4_format::FileBlock;
-
-    /// With all inodes of a log in memory, an image of 16 MiB took 290 MiB.
-    #[test]
-    fn a_replay_keeps_no_inode_that_has_a_name() {
-        let device = std::sync::Arc::new(MemDevice::new(16 << 20));
-        mkfs(&*device, &MkfsOptions::new().device_is_zero(true)).unwrap();
-        let options = VolumeOptions::new().commit_interval(None);
-        let volume = Volume::open_device(device, &options).unwrap();
-        let root = volume.root().unwrap();
-        let files: Vec<_> =
-            (0..20).map(|n| root.create(n.to_string().as_bytes(), &NewInode::new()).unwrap().ino()).collect();
-        let mut replay = Replay::new(&volume.engine);
-        let mut make = |change| {
-            replay.make(&change).unwrap();
-            replay.drop_named();
-            (replay.nodes.len(), replay.unnamed.len())
-        };
-        for &ino in &files {
-            assert_eq!(make(Change::DelRange { ino, start: FileBlock(0), len: 1 }), (0, 0));
-        }
-        let name =
-            |n: usize| Name { parent: root.ino(), ino: files[n], name: n.to_string().into_bytes().into() };
-        assert_eq!(make(Change::Unlink(name(3))), (0, 1));
-        assert_eq!(make(Change::Unlink(name(4))), (0, 2));
-        // The inode has a name again.
-        assert_eq!(make(Change::Link(name(3))), (0, 1));
-        drop(replay);
-        assert!(root.lookup(b"3").is_ok() && root.lookup(b"4").is_err());
-        drop(root);
-        volume.close().unwrap();
-    }
-}
+mod tests;

@@ -1,14 +1,16 @@
 //! Rule: a module calls only methods that modules on lower lines of the declared order define.
 //!
-//! A method needs no import. So where a type lies low and an `impl` block of it high, a module between the two can call upward,
-//! unseen by the order of imports. This rule resolves calls by the name of the method:
+//! A method needs no import. So where a type lies low and an `impl` block of it high, a module
+//! between the two can call upward, unseen by the order of imports. This rule resolves calls by the
+//! name of the method:
 //!
 //! - `self.name(...)`, `Self::name` and `Type::name` mean the method of that type;
-//! - `value.name(...)`, and a method that a type has through `Deref`, may mean the methods of that name of all types that the
-//!   module can have a value of, because they are not above it.
+//! - `value.name(...)`, and a method that a type has through `Deref`, may mean the methods of that
+//!   name of all types that the module can have a value of, because they are not above it.
 //!
-//! A call is a finding if each method that it may mean is above the module. The rule does not know the types of values, so it
-//! skips a call if a lower module has a method of the name, if a trait has one, or if several types have the name of the type.
+//! A call is a finding if each method that it may mean is above the module. The rule does not know
+//! the types of values, so it skips a call if a lower module has a method of the name, if a trait
+//! has one, or if several types have the name of the type.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +18,8 @@ use super::declared::{FILE, Order};
 use crate::tidy::Finding;
 use crate::tidy::source::{Call, Candidate, CrateTree, Path};
 
-/// Returns a finding for each method that a module of `tree` calls against `order`, at its first call. `used` are the crates that
-/// `tree` imports.
+/// Returns a finding for each method that a module of `tree` calls against `order`, at its first
+/// call. `used` are the crates that `tree` imports.
 pub fn check(tree: &CrateTree, order: &Order, used: &[&CrateTree]) -> Vec<Finding> {
     let mut findings = BTreeMap::new();
     for (file, call) in &tree.calls {
@@ -31,8 +33,8 @@ pub fn check(tree: &CrateTree, order: &Order, used: &[&CrateTree]) -> Vec<Findin
     findings.into_values().collect()
 }
 
-/// Returns the method as `Type::name`, the module that calls it and the one that defines it, if each method that the call may mean
-/// is above the module.
+/// Returns the method as `Type::name`, the module that calls it and the one that defines it, if
+/// each method that the call may mean is above the module.
 fn upward(call: &Call, candidates: &[Candidate<'_>], order: &Order) -> Option<(String, Path, Path)> {
     let has_value = |method: &&Candidate<'_>| order.against(&call.from, method.home).is_none();
     let mut first = None;
@@ -60,7 +62,8 @@ mod tests {
     const ORDER: &str = "```modules x\ntop\nhigh high::a\nhigh::b\nmiddle\nlow\n```\n";
     const LOW: &str = "pub struct Low; impl Low { pub fn of_low(&self) {} }";
 
-    /// Checks a crate with the modules `top`, `high`, `middle` and `low`. The type `Low` of the lowest one has methods in `high`.
+    /// Checks a crate with the modules `top`, `high`, `middle` and `low`. The type `Low` of the
+    /// lowest one has methods in `high`.
     fn findings(files: &[(&str, &str)]) -> Vec<String> {
         let read = |&(module, text): &(&str, &str)| Rust::read(&format!("x/src/{module}.rs"), text).unwrap();
         let files: Vec<_> = files.iter().chain([&("low", LOW)]).map(read).collect();

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::tidy::Finding;
 use crate::tidy::source::{CrateTree, Edge, Path};
 
-/// Returns a finding for each set of modules that all reach each other, with a shortest cycle among them.
+/// Returns a finding for each set of modules that all reach each other, with a shortest cycle among
+/// them.
 pub fn check(tree: &CrateTree, edges: &[Edge]) -> Vec<Finding> {
     let outers = tree.modules.iter().cloned().chain([Path::default()]);
     outers.flat_map(|outer| inside(&tree.edges_inside(&outer, edges))).collect()

@@ -1,8 +1,8 @@
 //! The declared order of modules: the blocks of docs/design.md that begin with "```modules CRATE".
 //!
-//! A block has one line for each layer, from top to bottom, with the names of its modules separated by spaces. `room::sub`
-//! names a module inside a module. `m<-a,b` declares the module `m`, and that only `a` and `b` may import from it. A `#`
-//! begins a comment.
+//! A block has one line for each layer, from top to bottom, with the names of its modules separated
+//! by spaces. `room::sub` names a module inside a module. `m<-a,b` declares the module `m`, and
+//! that only `a` and `b` may import from it. A `#` begins a comment.
 
 use std::collections::BTreeMap;
 
@@ -23,8 +23,9 @@ pub struct Order {
 }
 
 impl Order {
-    /// Returns the modules that `from` and `to` lie in, and whose lines tell that `from` must not use `to`: the outermost ones
-    /// that differ. `None` if it may, or if no order is declared for them.
+    /// Returns the modules that `from` and `to` lie in, and whose lines tell that `from` must not
+    /// use `to`: the outermost ones that differ. `None` if it may, or if no order is declared for
+    /// them.
     pub fn against(&self, from: &Path, to: &Path) -> Option<(Path, Path)> {
         let common = from.0.iter().zip(&to.0).take_while(|(from, to)| from == to).count();
         if common == from.len().min(to.len()) {

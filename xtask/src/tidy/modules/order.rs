@@ -1,5 +1,5 @@
-//! Rules: a module imports only from modules on lower lines of the declared order, which names every module; and from a
-//! module with declared importers, only these import.
+//! Rules: a module imports only from modules on lower lines of the declared order, which names
+//! every module; and from a module with declared importers, only these import.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,8 @@ use crate::tidy::source::{CrateTree, Edge, Path};
 /// Modules that may stay undeclared: like the root of the crate, they may use every module.
 const EXEMPT: &[&str] = &["tests", "models"];
 
-/// Returns a finding for each import of the crate against `order`, and for each module missing in either.
+/// Returns a finding for each import of the crate against `order`, and for each module missing in
+/// either.
 pub fn check(tree: &CrateTree, edges: &[Edge], order: &Order) -> Vec<Finding> {
     let mut findings = unknown(tree, order);
     let mut outers: Vec<Path> = order.layers.keys().map(Path::parent).collect();
@@ -53,7 +54,8 @@ fn undeclared(tree: &CrateTree, outer: &Path, order: &Order) -> Vec<Finding> {
     undeclared.map(|module| finding(FILE, order.line, message(module))).collect()
 }
 
-/// Imports from the same line or from a higher one. Of each pair of modules, the first line that does so is reported.
+/// Imports from the same line or from a higher one. Of each pair of modules, the first line that
+/// does so is reported.
 fn against(edges: &[Edge], order: &Order) -> Vec<Finding> {
     let mut pairs = BTreeMap::<(&Path, &Path), (&Edge, usize)>::new();
     for edge in edges {

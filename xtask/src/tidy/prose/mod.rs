@@ -1,7 +1,8 @@
 //! Rule: no phrase of `PHRASES` in comments, doc comments, string literals and Markdown.
 //!
-//! Lines of one paragraph are joined first, so a phrase that spans two lines is found. Code between backticks or fences and
-//! placeholders between braces are not prose, nor are the string literals of this module.
+//! Lines of one paragraph are joined first, so a phrase that spans two lines is found. Code between
+//! backticks or fences and placeholders between braces are not prose, nor are the string literals
+//! of this module.
 
 mod phrases;
 
@@ -97,7 +98,8 @@ fn without_marks(line: &str) -> String {
     line.trim_start().trim_start_matches(['/', '*', '!']).trim_end_matches("*/").to_owned()
 }
 
-/// Joins lines that follow each other; an empty line, a list item and a row of a table begin a paragraph.
+/// Joins lines that follow each other; an empty line, a list item and a row of a table begin a
+/// paragraph.
 fn join(lines: impl Iterator<Item = (usize, String)>) -> Vec<Paragraph> {
     let mut paragraphs: Vec<Paragraph> = Vec::new();
     let (mut last, mut is_fenced) = (0, false);
@@ -122,7 +124,8 @@ fn join(lines: impl Iterator<Item = (usize, String)>) -> Vec<Paragraph> {
     paragraphs.into_iter().map(Paragraph::mask).collect()
 }
 
-/// A string literal that may be a message: text of several words. A backslash at the end of a line joins it to the next.
+/// A string literal that may be a message: text of several words. A backslash at the end of a line
+/// joins it to the next.
 fn paragraph_of_string(first: usize, literal: &str) -> Option<Paragraph> {
     let text = literal.trim_start_matches(['b', 'r', 'c', '#']).trim_end_matches('#').trim_matches('"');
     if !text.trim().contains(' ') {

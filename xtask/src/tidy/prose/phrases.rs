@@ -108,7 +108,8 @@ impl Phrases {
         }
     }
 
-    /// Returns the offset and the text of each excluded phrase in `text`, and the words to write in its place.
+    /// Returns the offset and the text of each excluded phrase in `text`, and the words to write in
+    /// its place.
     pub fn find<'a>(&self, text: &'a str) -> Vec<(usize, &'a str, &'static str)> {
         let mut found = Vec::new();
         for index in self.any.matches(text) {
@@ -120,7 +121,8 @@ impl Phrases {
     }
 }
 
-/// The pattern without regard to case. Word boundaries are of ASCII words, which the fast automaton can tell.
+/// The pattern without regard to case. Word boundaries are of ASCII words, which the fast automaton
+/// can tell.
 fn anchored(pattern: &str) -> String {
     format!("(?i){}", pattern.replace(r"\b", r"(?-u:\b)"))
 }

@@ -95,8 +95,8 @@ impl CrateTree {
             .collect()
     }
 
-    /// The edges between the modules directly inside `outer`. An edge of a module further inside counts as one of the module
-    /// around it.
+    /// The edges between the modules directly inside `outer`. An edge of a module further inside
+    /// counts as one of the module around it.
     pub fn edges_inside(&self, outer: &Path, edges: &[Edge]) -> Vec<Edge> {
         let len = outer.len() + 1;
         let inside = edges.iter().filter(|edge| {
@@ -107,8 +107,8 @@ impl CrateTree {
         lifted.filter(|edge| edge.from != edge.to).collect()
     }
 
-    /// The module that defines the item at `path`: follows imports, and stops at the first segment that is neither a
-    /// module nor an import. None if the first segment names another crate.
+    /// The module that defines the item at `path`: follows imports, and stops at the first segment
+    /// that is neither a module nor an import. None if the first segment names another crate.
     fn defining_module(&self, path: &Path, depth: usize) -> Option<Path> {
         // A bound for imports in a circle, which the compiler refuses.
         if depth > 16 {

@@ -1,4 +1,5 @@
-//! Reads the tokens of one file: the modules that it declares, its imports, and the paths in its code.
+//! Reads the tokens of one file: the modules that it declares, its imports, and the paths in its
+//! code.
 //!
 //! Code under `#[cfg(test)]` is skipped: tests may use any module.
 
@@ -15,14 +16,16 @@ pub struct Use {
     pub from: Path,
     /// The path from the root of the crate.
     pub to: Path,
-    /// The name that an import gives to it in `from`; `*` for a glob. None for a path in an expression or a type.
+    /// The name that an import gives to it in `from`; `*` for a glob. None for a path in an
+    /// expression or a type.
     pub name: Option<String>,
     /// The line, counted from 1.
     pub line: usize,
 }
 
 impl Use {
-    /// The path as the code has it, if it begins with a name: that of another crate, or of an item in scope.
+    /// The path as the code has it, if it begins with a name: that of another crate, or of an item
+    /// in scope.
     pub fn relative(&self) -> Option<&[String]> {
         self.to.0.strip_prefix(self.from.0.as_slice())
     }
@@ -146,7 +149,8 @@ impl Contents {
     }
 }
 
-/// Skips an item, a field or a variant for tests only, after its first attribute. Returns the name of the module if it is one.
+/// Skips an item, a field or a variant for tests only, after its first attribute. Returns the name
+/// of the module if it is one.
 pub(super) fn skip_item(tokens: &mut Tokens) -> Option<String> {
     let (mut is_item, mut module) = (false, None);
     while let Some(token) = tokens.next() {

@@ -45,8 +45,9 @@ impl MethodIndex {
         self.inherent.contains_key(name)
     }
 
-    /// Returns the methods that `call` may mean: the ones of the type that the code names, otherwise the ones of any type. None if
-    /// a trait or, as `is_foreign` tells, another crate may have the method, and if several types have the name of the type.
+    /// Returns the methods that `call` may mean: the ones of the type that the code names,
+    /// otherwise the ones of any type. None if a trait or, as `is_foreign` tells, another crate may
+    /// have the method, and if several types have the name of the type.
     pub fn candidates<'a>(&'a self, call: &Call, is_foreign: impl Fn(&str) -> bool) -> Vec<Candidate<'a>> {
         let Some(found) = self.inherent.get(&call.name) else { return Vec::new() };
         let is_named = |owner: &str| call.owner.as_deref() == Some(owner);

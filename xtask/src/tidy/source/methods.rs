@@ -1,4 +1,5 @@
-//! Reads the tokens of one file: the types and methods that it defines, and the methods that its code calls.
+//! Reads the tokens of one file: the types and methods that it defines, and the methods that its
+//! code calls.
 //!
 //! Code under `#[cfg(test)]` is skipped: tests may call any method.
 
@@ -25,7 +26,8 @@ pub struct Method {
 pub struct Call {
     /// The module whose code calls it.
     pub from: Path,
-    /// The type that the code names: in `Type::name`, and that of the `impl` block around `self.name(...)` and `Self::name`.
+    /// The type that the code names: in `Type::name`, and that of the `impl` block around
+    /// `self.name(...)` and `Self::name`.
     pub owner: Option<String>,
     /// The name of the method.
     pub name: String,
@@ -160,7 +162,8 @@ impl Methods {
         }
     }
 
-    /// Reads what follows a dot: a call if a name and arguments do, perhaps with types between them.
+    /// Reads what follows a dot: a call if a name and arguments do, perhaps with types between
+    /// them.
     fn method_call(&mut self, scope: Scope<'_>, of_self: bool, tokens: &mut Tokens) {
         let Some(TokenTree::Ident(ident)) = tokens.peek().cloned() else { return };
         let mut ahead = tokens.clone();
@@ -173,7 +176,8 @@ impl Methods {
         }
     }
 
-    /// Reads a path that begins with `start`, and notes each pair of neighbours in it, of which one may be a type and its method.
+    /// Reads a path that begins with `start`, and notes each pair of neighbours in it, of which one
+    /// may be a type and its method.
     fn path_call(&mut self, scope: Scope<'_>, start: &str, line: usize, tokens: &mut Tokens) {
         let mut owner = start.to_owned();
         while is_punct(tokens.peek(), ':') {
@@ -217,7 +221,8 @@ impl Before {
     }
 }
 
-/// Reads the header of an `impl` or `trait` block, and returns its names outside angle brackets up to `where`, and the body.
+/// Reads the header of an `impl` or `trait` block, and returns its names outside angle brackets up
+/// to `where`, and the body.
 fn header(tokens: &mut Tokens) -> (Vec<String>, TokenStream) {
     let (mut names, mut depth, mut ended, mut is_arrow) = (Vec::new(), 0_usize, false, false);
     for token in tokens {

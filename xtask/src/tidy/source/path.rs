@@ -44,8 +44,9 @@ impl Path {
         self.0.starts_with(&outer.0)
     }
 
-    /// The path that `segments` mean in this module, with `crate`, `self` and `super` resolved. A path that begins with
-    /// another name is taken to begin with an item of this module; it resolves to nothing if it names another crate.
+    /// The path that `segments` mean in this module, with `crate`, `self` and `super` resolved. A
+    /// path that begins with another name is taken to begin with an item of this module; it
+    /// resolves to nothing if it names another crate.
     pub fn resolve_keywords(&self, segments: &[String]) -> Option<Self> {
         let mut at = self.clone();
         for (index, segment) in segments.iter().enumerate() {

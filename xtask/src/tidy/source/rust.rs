@@ -10,6 +10,8 @@ use proc_macro2::{TokenStream, TokenTree};
 pub struct Rust {
     /// Its path, relative to the root of the workspace.
     pub path: String,
+    /// The source.
+    pub text: String,
     /// The number of its lines.
     pub lines: usize,
     /// Its tokens; doc comments are attributes among them.
@@ -40,12 +42,14 @@ impl Rust {
             }
         }
         push_comments(text, end..text.len(), &mut lines, &mut comments);
-        Ok(Self { path: path.to_owned(), lines: text.lines().count(), tokens, comments, strings })
+        let lines = text.lines().count();
+        Ok(Self { path: path.to_owned(), text: text.to_owned(), lines, tokens, comments, strings })
     }
 }
 
-/// Adds the byte ranges of all tokens that are no groups, and of the delimiters of groups. Skips doc comments, which are
-/// attributes with the span of the comment: the gap between two tokens of code has all comments of either kind.
+/// Adds the byte ranges of all tokens that are no groups, and of the delimiters of groups. Skips
+/// doc comments, which are attributes with the span of the comment: the gap between two tokens of
+/// code has all comments of either kind.
 fn leaves(text: &str, tokens: TokenStream, spans: &mut Vec<Range<usize>>) {
     for token in tokens {
         if text[token.span().byte_range()].starts_with("//")
@@ -64,7 +68,8 @@ fn leaves(text: &str, tokens: TokenStream, spans: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Adds the comments in `gap`, which holds no code, one entry for each line comment and each block comment.
+/// Adds the comments in `gap`, which holds no code, one entry for each line comment and each block
+/// comment.
 fn push_comments(text: &str, gap: Range<usize>, lines: &mut Lines<'_>, comments: &mut Vec<(usize, String)>) {
     let mut at = gap.start;
     while let Some(start) = text[at..gap.end].find("/") {

@@ -22,10 +22,10 @@ use parext4::{DirectFile, FileType, InodeNo, InodeRef, Metadata, Volume, XattrRe
 use tar::{Builder, EntryType, Header};
 
 use super::fail_stop::FailStop;
-use super::once::{DataLimit, Singles};
 use super::output::{OpenOutput, Output};
 use super::records::Records;
 use super::runs::{self, Data};
+use super::seen_inodes::{DataLimit, SeenInodes};
 use super::walk::PATH_MAX;
 use crate::access_list::{self, ACCESS, DEFAULT, permissions_without_list};
 use crate::options::CopyOptions;
@@ -59,7 +59,7 @@ pub fn write(
         is_within_member: false,
         report,
         linked: HashMap::new(),
-        singles: Singles::default(),
+        seen_inodes: SeenInodes::default(),
         data_limit: DataLimit::of(volume),
         visited: Visited::none(volume),
         source,
@@ -91,7 +91,7 @@ struct Packer<'a> {
     report: &'a Report<'a>,
     /// The first names of files that have several.
     linked: HashMap<InodeNo, PathBuf>,
-    singles: Singles,
+    seen_inodes: SeenInodes,
     data_limit: DataLimit,
     visited: Visited,
     source: &'a Path,
@@ -168,7 +168,7 @@ impl Packer<'_> {
                 return Ok(());
             }
         } else {
-            self.singles.meet(&metadata)?;
+            self.seen_inodes.meet(&metadata)?;
         }
         let records = self.records(node, &metadata, path, &mut header);
         match metadata.file_type {

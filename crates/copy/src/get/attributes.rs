@@ -6,7 +6,7 @@ use crate::error::Result;
 use parext4::{FileType, InodeRef, Metadata, Timestamp};
 use rustix::fs::{Timespec, Timestamps};
 
-use super::made::Made;
+use super::created_entry::CreatedEntry;
 use super::{Shared, xattrs};
 use crate::access_list::permissions_without_list;
 
@@ -14,40 +14,40 @@ use crate::access_list::permissions_without_list;
 /// not of a directory. `path` is its name in messages. The file gets only the access control lists
 /// of `node`, because the lists of the directory outside could let other users read it.
 pub fn set(
-    made: &Made<'_>,
+    entry: &CreatedEntry<'_>,
     path: &Path,
     node: &InodeRef,
     metadata: &Metadata,
     shared: &Shared<'_>,
 ) -> Result<()> {
-    made.remove_inherited_lists(metadata.file_type)?;
-    merge(made, path, node, metadata, shared)
+    entry.remove_inherited_lists(metadata.file_type)?;
+    merge(entry, path, node, metadata, shared)
 }
 
 /// Sets the attributes of a directory. Its access control lists stay if `node` has none, because
 /// they are not inherited: the walker has removed the inherited lists of a new directory.
 pub fn merge(
-    made: &Made<'_>,
+    entry: &CreatedEntry<'_>,
     path: &Path,
     node: &InodeRef,
     metadata: &Metadata,
     shared: &Shared<'_>,
 ) -> Result<()> {
     if shared.is_root {
-        made.set_owner(metadata.uid, metadata.gid)?;
+        entry.set_owner(metadata.uid, metadata.gid)?;
     }
     // After the owner, because chown removes capabilities; before the permissions, which may forbid
     // it.
-    let has_list = xattrs::copy(made, path, node, shared)?;
+    let has_list = xattrs::copy(entry, path, node, shared)?;
     if metadata.file_type != FileType::Symlink {
         // After the owner, because chown removes set-ID bits. Without the owner, set-ID bits would
         // give the rights of the wrong user.
         let mask = if shared.is_root { 0o7777 } else { 0o1777 };
         let permissions =
             if has_list { metadata.permissions } else { permissions_without_list(metadata.permissions) };
-        made.set_permissions(u32::from(permissions) & mask)?;
+        entry.set_permissions(u32::from(permissions) & mask)?;
     }
-    made.set_times(&Timestamps {
+    entry.set_times(&Timestamps {
         last_access: timespec(metadata.atime),
         last_modification: timespec(metadata.mtime),
     })

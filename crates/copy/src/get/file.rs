@@ -12,8 +12,8 @@ use crate::error::{Context, Result, ensure, refused};
 use parext4::{DirectFile, Metadata};
 use rustix::fs::{Mode, OFlags, openat};
 
-use super::made::Made;
-use super::outside::{Dir, Identity, replace};
+use super::confined_path::{Dir, Identity, replace};
+use super::created_entry::CreatedEntry;
 use super::{Shared, attributes};
 use crate::transfer::{Copy, GRAIN, Job};
 
@@ -94,15 +94,15 @@ impl Copy for FileCopy<'_> {
 
     fn finish(&self) -> Result<()> {
         let FileJob { file, path, metadata, shared, identity, .. } = &self.job;
-        let made = Made::Open(&self.dest);
+        let entry = CreatedEntry::Open(&self.dest);
         let set = || -> Result<()> {
             // A copy has its full length only when it has all its data, however the command ends.
             // Ranges that are not written are holes.
             self.dest.set_len(metadata.size)?;
-            attributes::set(&made, path, file.node(), metadata, shared)?;
+            attributes::set(&entry, path, file.node(), metadata, shared)?;
             // With its final owner, and before the inode can be freed.
             if let Some(identity) = identity {
-                let _ = identity.set(made.identity()?);
+                let _ = identity.set(entry.identity()?);
             }
             Ok(())
         };

@@ -2,14 +2,14 @@
 
 mod archive;
 mod attributes;
+mod confined_path;
+mod created_entry;
 mod fail_stop;
 mod file;
-mod made;
-mod once;
 mod output;
-mod outside;
 mod records;
 mod runs;
+mod seen_inodes;
 mod walk;
 mod xattrs;
 
@@ -25,8 +25,8 @@ use crate::report::Report;
 use crate::transfer;
 use crate::volume_files::VolumeFiles;
 use crate::volume_name::{VolumeName, means_contents};
-use once::DataLimit;
 pub use output::Output;
+use seen_inodes::DataLimit;
 use walk::Walker;
 
 /// A copy out of a volume, which may be corrupt or hostile. One of the methods [`copy`](Self::copy)

@@ -10,10 +10,10 @@ use crate::error::{Context, Result, bail, ensure};
 use parext4::{DirectFile, FileType, InodeId, InodeNo, InodeRef, Metadata, Volume};
 use rustix::fs::{Mode, makedev, mknodat, symlinkat};
 
+use super::confined_path::{ConfinedPath, Dir, Directories, Identity, replace};
+use super::created_entry::CreatedEntry;
 use super::file::FileJob;
-use super::made::Made;
-use super::once::Singles;
-use super::outside::{Dir, Directories, Identity, Place, replace};
+use super::seen_inodes::SeenInodes;
 use super::{Shared, attributes};
 use crate::transfer::Submit;
 use crate::tree::{self, Entries, Visited};
@@ -23,12 +23,12 @@ use crate::volume_files::VolumeFiles;
 pub struct Walker<'a> {
     shared: &'a Shared<'a>,
     visited: Visited,
-    singles: Singles,
+    seen_inodes: SeenInodes,
     /// The first names of files that have several, and the identities of their copies when these
     /// are made.
-    linked: HashMap<InodeNo, (Place, Arc<OnceLock<Identity>>)>,
+    linked: HashMap<InodeNo, (ConfinedPath, Arc<OnceLock<Identity>>)>,
     /// Further names of such files, which are made when the files are.
-    links: Vec<(InodeNo, Place)>,
+    links: Vec<(InodeNo, ConfinedPath)>,
     outside: Directories,
     /// The directories in the volume, at the indices of their copies in `outside`. Kept by number,
     /// because there may be millions.
@@ -48,12 +48,12 @@ struct Level {
 
 impl<'a> Walker<'a> {
     /// Returns a walker, and the place of the first copy.
-    pub fn new(volume: &Volume, shared: &'a Shared<'a>) -> Result<(Self, Place)> {
+    pub fn new(volume: &Volume, shared: &'a Shared<'a>) -> Result<(Self, ConfinedPath)> {
         let (outside, top) = Directories::above(&shared.dest)?;
         let walker = Self {
             shared,
             visited: Visited::none(volume),
-            singles: Singles::default(),
+            seen_inodes: SeenInodes::default(),
             linked: HashMap::new(),
             links: Vec::new(),
             outside,
@@ -65,7 +65,7 @@ impl<'a> Walker<'a> {
     /// Copies `node` and all below it to `top`, without the files whose errors it reports. Does not
     /// recurse, because the image decides how deep the tree is; the paths outside limit it to some
     /// thousand directories.
-    pub fn tree(&mut self, jobs: &Submit<'_, FileJob<'a>>, node: InodeRef, top: Place) -> Result<()> {
+    pub fn tree(&mut self, jobs: &Submit<'_, FileJob<'a>>, node: InodeRef, top: ConfinedPath) -> Result<()> {
         let mut path = self.shared.dest.clone();
         let mut levels: Vec<Level> = self.entry(jobs, node, &path, top)?.into_iter().collect();
         while let Some(level) = levels.last_mut() {
@@ -78,7 +78,7 @@ impl<'a> Walker<'a> {
             let Some(entry) = self.shared.report.skip(item)? else { continue };
             let name = OsString::from_vec(entry.name);
             path.push(&name);
-            let place = Place { dir: Some(level.index), name };
+            let place = ConfinedPath { dir: Some(level.index), name };
             let node = entry.node.with_context(|| self.shared.source_of(&path));
             let copied = node.and_then(|node| self.entry(jobs, node, &path, place));
             match self.shared.report.skip(copied)?.flatten() {
@@ -96,7 +96,7 @@ impl<'a> Walker<'a> {
         jobs: &Submit<'_, FileJob<'a>>,
         node: InodeRef,
         path: &Path,
-        place: Place,
+        place: ConfinedPath,
     ) -> Result<Option<Level>> {
         self.shared.report.check()?;
         let metadata = node.metadata();
@@ -116,7 +116,7 @@ impl<'a> Walker<'a> {
             self.linked.insert(metadata.ino, (place, Arc::clone(&slot)));
             identity = Some(slot);
         } else {
-            self.singles.meet(&metadata).with_context(|| self.shared.source_of(path))?;
+            self.seen_inodes.meet(&metadata).with_context(|| self.shared.source_of(path))?;
         }
         if metadata.file_type == FileType::Regular {
             self.shared.report.expect(metadata.size);
@@ -128,12 +128,12 @@ impl<'a> Walker<'a> {
         if metadata.rdev.is_some() && !self.shared.is_root {
             bail!("{}: only root can make device nodes", path.display());
         }
-        let made =
+        let entry =
             small(&node, &dir, &name, &metadata, self.shared).with_context(|| path.display().to_string())?;
-        attributes::set(&made, path, &node, &metadata, self.shared)
+        attributes::set(&entry, path, &node, &metadata, self.shared)
             .with_context(|| path.display().to_string())?;
         if let Some(identity) = identity {
-            let _ = identity.set(made.identity()?);
+            let _ = identity.set(entry.identity()?);
         }
         self.shared.report.file_done();
         Ok(None)
@@ -156,7 +156,7 @@ impl<'a> Walker<'a> {
             let path = outside.path(outside.place(index));
             let mut set = || {
                 let (node, dir) = (volume.node(id)?, outside.open(Some(index))?);
-                let made = Made::resolve(&dir, OsStr::new("."))?;
+                let made = CreatedEntry::resolve(&dir, OsStr::new("."))?;
                 attributes::merge(&made, &path, &node, &node.metadata(), shared)
             };
             shared.report.skip(set().with_context(|| path.display().to_string()))?;
@@ -167,16 +167,16 @@ impl<'a> Walker<'a> {
     /// Makes a directory outside. Removes the access control lists that a new one inherits, before
     /// it has entries that would inherit them. A command that fails leaves the directory, and a
     /// repeated command keeps the lists of a directory that is there.
-    fn make(&mut self, place: Place) -> Result<usize> {
+    fn make(&mut self, place: ConfinedPath) -> Result<usize> {
         let (index, is_new) = self.outside.make(place)?;
         if is_new {
             let dir = self.outside.open(Some(index))?;
-            Made::Resolved(dir.try_clone()?).remove_inherited_lists(FileType::Directory)?;
+            CreatedEntry::Resolved(dir.try_clone()?).remove_inherited_lists(FileType::Directory)?;
         }
         Ok(index)
     }
 
-    fn directory(&mut self, dir: &InodeRef, path: &Path, place: Place) -> Result<Level> {
+    fn directory(&mut self, dir: &InodeRef, path: &Path, place: ConfinedPath) -> Result<Level> {
         self.visited.enter(dir).with_context(|| self.shared.source_of(path))?;
         let index = self.make(place).with_context(|| path.display().to_string())?;
         self.directories.push(dir.id());
@@ -189,12 +189,12 @@ impl<'a> Walker<'a> {
 fn link(
     outside: &mut Directories,
     kept: &VolumeFiles,
-    first: &Place,
+    first: &ConfinedPath,
     identity: Option<&Identity>,
-    further: &Place,
+    further: &ConfinedPath,
 ) -> Result<()> {
     let identity = identity.with_context(|| format!("{} was not copied", outside.path(first).display()))?;
-    let made = Made::resolve(&outside.open(first.dir)?, &first.name)?;
+    let made = CreatedEntry::resolve(&outside.open(first.dir)?, &first.name)?;
     let is_same = made.identity()? == *identity;
     ensure!(is_same, "{} was replaced while it was copied", outside.path(first).display());
     let dir = outside.open(further.dir)?;
@@ -208,7 +208,7 @@ fn small(
     name: &OsStr,
     metadata: &Metadata,
     shared: &Shared<'_>,
-) -> Result<Made<'static>> {
+) -> Result<CreatedEntry<'static>> {
     use rustix::fs::FileType as Kind;
     let kind = match metadata.file_type {
         FileType::CharDevice => Some(Kind::CharacterDevice),
@@ -232,7 +232,7 @@ fn small(
             Some(target)
         }
     };
-    let made = Made::resolve(dir, name)?;
+    let made = CreatedEntry::resolve(dir, name)?;
     made.expect(metadata, target.as_deref(), shared.is_root)?;
     Ok(made)
 }

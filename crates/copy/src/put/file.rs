@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::Shared;
 use super::attributes::Attributes;
-use super::place::{Place, Slot};
+use super::destination::{Destination, Slot};
 use super::xattrs::Source;
 use crate::report::Report;
 use crate::transfer::Copy;
@@ -27,7 +27,7 @@ pub const SMALL: usize = 128 << 10;
 /// A file to copy.
 pub struct FileJob<'a> {
     pub source: PathBuf,
-    pub place: Place,
+    pub place: Destination,
     /// Takes the copy, when it is complete, if the file has several names.
     pub slot: Option<Slot>,
     pub shared: &'a Shared<'a>,

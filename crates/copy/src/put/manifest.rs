@@ -19,7 +19,7 @@ use std::path::{Component, Path};
 use crate::error::{Context, Result, bail, ensure};
 use parext4::{Error, FileType, InodeRef, NewInode, SetAttributes, Special, Volume, XattrMode};
 
-use super::place::{OtherKind, Place};
+use super::destination::{Destination, OtherKind};
 use crate::input::Input;
 use crate::volume_name::VolumeName;
 
@@ -134,7 +134,7 @@ impl<'a> Line<'a> {
     }
 
     /// Makes one special file, or with a count files whose names end in a number.
-    fn nodes(&self, place: &Place) -> Result<()> {
+    fn nodes(&self, place: &Destination) -> Result<()> {
         let [_, _, major, minor, start, increment, count] = self.numbers;
         let (major, minor) = (major.unwrap_or(0), minor.unwrap_or(0));
         let special = |minor| match self.kind {
@@ -142,7 +142,7 @@ impl<'a> Line<'a> {
             'b' => Special::BlockDevice { major, minor },
             _ => Special::Fifo,
         };
-        let make = |place: &Place, minor| -> Result<()> {
+        let make = |place: &Destination, minor| -> Result<()> {
             let new = self.new_inode()?;
             let node = place.replace(|dir, name| dir.mknod(name, special(minor), &new))?.node;
             self.change(&node)
@@ -154,7 +154,8 @@ impl<'a> Line<'a> {
             let number = start.checked_add(index).context("a number out of range")?;
             let minor = index.checked_mul(increment).and_then(|step| minor.checked_add(step));
             let name = [&place.name[..], number.to_string().as_bytes()].concat();
-            let numbered = Place { name, parent: place.parent.clone(), path: place.path.clone(), ..*place };
+            let numbered =
+                Destination { name, parent: place.parent.clone(), path: place.path.clone(), ..*place };
             make(&numbered, minor.context("a minor number out of range")?)?;
         }
         Ok(())
@@ -176,7 +177,7 @@ impl<'a> Line<'a> {
 }
 
 /// Returns the place of a path below `root`; `None` for `root` itself. Follows no symbolic links.
-fn place(root: &InodeRef, path: &Path, dest: &Path) -> Result<Option<Place>> {
+fn place(root: &InodeRef, path: &Path, dest: &Path) -> Result<Option<Destination>> {
     let len = path.as_os_str().len();
     ensure!(len < PATH_MAX, "a path of {len} bytes; the longest has {}", PATH_MAX - 1);
     let mut names = Vec::new();
@@ -201,5 +202,5 @@ fn place(root: &InodeRef, path: &Path, dest: &Path) -> Result<Option<Place>> {
         );
     }
     let path = dest.join(path.strip_prefix("/").unwrap_or(path));
-    Ok(Some(Place { parent, name: name.to_vec(), path, other_kind: OtherKind::Stays }))
+    Ok(Some(Destination { parent, name: name.to_vec(), path, other_kind: OtherKind::Stays }))
 }

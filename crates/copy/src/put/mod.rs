@@ -2,12 +2,12 @@
 
 mod archive;
 mod attributes;
+mod destination;
 mod durable;
 mod file;
 mod job;
 mod manifest;
 mod mode_rule;
-mod place;
 mod rules;
 mod single;
 mod small;

@@ -9,8 +9,8 @@ use rustix::process::{getegid, geteuid};
 
 use super::Shared;
 use super::attributes::Attributes;
+use super::destination::{Destination, OtherKind};
 use super::file::FileJob;
-use super::place::{OtherKind, Place};
 use crate::input::Input;
 use crate::transfer::CHUNK;
 
@@ -26,7 +26,7 @@ pub fn put(volume: &Volume, input: Input<'_>, dest: &Path, shared: &Shared<'_>) 
     };
     let parent = volume.resolve(parent).with_context(|| shared.name.of(dest))?;
     let (name, path) = (name.as_bytes().to_vec(), dest.to_owned());
-    let place = Place { parent, name, path, other_kind: OtherKind::Stays };
+    let place = Destination { parent, name, path, other_kind: OtherKind::Stays };
     let (source, mut input) = input.into_reader(shared.report.cancel())?;
     let job = FileJob { source: source.into(), place, slot: None, shared };
     let mut created = job.create(&NewInode::new().permissions(PERMISSIONS), 0)?;

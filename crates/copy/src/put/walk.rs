@@ -13,8 +13,8 @@ use parext4::{InodeId, InodeRef, Volume};
 
 use super::Shared;
 use super::attributes::{Attributes, special};
+use super::destination::{Destination, OtherKind, Slot};
 use super::file::FileJob;
-use super::place::{OtherKind, Place, Slot};
 use super::target::Target;
 use super::xattrs::Source;
 use crate::transfer::Submit;
@@ -64,7 +64,7 @@ impl<'a> Walker<'a> {
             Target::Entry { parent, name, path } => {
                 let metadata = source.symlink_metadata().with_context(|| source.display().to_string())?;
                 let (parent, name, path) = (parent.clone(), name.clone(), path.clone());
-                let place = Place { parent, name, path, other_kind: OtherKind::Stays };
+                let place = Destination { parent, name, path, other_kind: OtherKind::Stays };
                 self.entry(jobs, source, &metadata, place)
             }
             Target::Contents { dir, path } => {
@@ -91,7 +91,8 @@ impl<'a> Walker<'a> {
             self.shared.report.check()?;
             return Err(refused!("the first name of this file was not copied"));
         };
-        let place = Place { parent: self.volume.node(parent)?, name, path, other_kind: OtherKind::Stays };
+        let place =
+            Destination { parent: self.volume.node(parent)?, name, path, other_kind: OtherKind::Stays };
         place.link(&self.volume.node(first)?)?;
         self.done(place.path)
     }
@@ -117,7 +118,7 @@ impl<'a> Walker<'a> {
         jobs: &Submit<'_, FileJob<'a>>,
         source: &Path,
         metadata: &Metadata,
-        place: Place,
+        place: Destination,
     ) -> Result<()> {
         self.shared.report.check()?;
         if metadata.is_dir() {
@@ -130,7 +131,7 @@ impl<'a> Walker<'a> {
         if metadata.nlink() > 1 {
             let id = (metadata.dev(), metadata.ino());
             if let Some(first) = self.linked.get(&id) {
-                let (first, Place { parent, name, path, .. }) = (Arc::clone(first), place);
+                let (first, Destination { parent, name, path, .. }) = (Arc::clone(first), place);
                 self.links.push(Link { first, parent: parent.id(), name, path });
                 return Ok(());
             }
@@ -159,7 +160,7 @@ impl<'a> Walker<'a> {
 
     /// Makes `place` a further name of a complete copy. Returns false if the copy has lost its last
     /// name, because files of a later source replaced it.
-    fn link_to(&self, copy: InodeId, place: &Place) -> Result<bool> {
+    fn link_to(&self, copy: InodeId, place: &Destination) -> Result<bool> {
         let link = || place.link(&self.volume.node(copy)?);
         match link() {
             Err(error) if matches!(error.root(), Error::Volume(parext4::Error::NotFound(_))) => Ok(false),
@@ -204,7 +205,7 @@ impl<'a> Walker<'a> {
             // By the open directory: the kernel looks up the name alone.
             let metadata = item.metadata().with_context(|| from.display().to_string());
             let (parent, name, other_kind) = (dir.clone(), name.into_vec(), OtherKind::Stays);
-            let place = Place { parent, name, path, other_kind };
+            let place = Destination { parent, name, path, other_kind };
             let copied = metadata.and_then(|metadata| self.entry(jobs, &from, &metadata, place));
             self.shared.report.skip(copied)?;
         }
@@ -213,7 +214,7 @@ impl<'a> Walker<'a> {
 }
 
 /// Makes a symbolic link or special file.
-fn small(source: &Path, place: &Place, metadata: &Metadata, shared: &Shared<'_>) -> Result<InodeRef> {
+fn small(source: &Path, place: &Destination, metadata: &Metadata, shared: &Shared<'_>) -> Result<InodeRef> {
     let attributes = shared.rules.of_file(metadata);
     let new = attributes.new_inode();
     if metadata.is_symlink() {

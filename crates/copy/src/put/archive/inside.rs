@@ -14,7 +14,7 @@ use parext4::{Error, FileType, InodeRef, NewInode};
 
 use crate::put::Shared;
 use crate::put::attributes::Attributes;
-use crate::put::place::{OtherKind, Place};
+use crate::put::destination::{Destination, OtherKind};
 
 /// Symbolic links that one name may lead through, as in the kernel.
 const MOST_LINKS: usize = 40;
@@ -51,14 +51,14 @@ impl<'a> Inside<'a> {
 
     /// Returns the place that the name of a member means; `None` for the destination itself. Makes
     /// directories that are missing above it.
-    pub fn place(&mut self, name: &[u8]) -> Result<Option<Place>> {
+    pub fn place(&mut self, name: &[u8]) -> Result<Option<Destination>> {
         let mut names = parts(name)?;
         ensure!(!names.iter().any(|name| is_parent(name)), "{LEADS_OUT}");
         let path = self.path.join(names.iter().collect::<PathBuf>());
         let Some(last) = names.pop_back() else { return Ok(None) };
         let parent = self.directory(names, Missing::IsMade)?;
         let name = last.as_os_str().as_bytes().to_vec();
-        Ok(Some(Place { parent, name, path, other_kind: OtherKind::IsReplaced }))
+        Ok(Some(Destination { parent, name, path, other_kind: OtherKind::IsReplaced }))
     }
 
     /// Finds the file that the target of a hard link names. The target may have `..`, but may not

@@ -25,7 +25,7 @@ use parext4::{FileType, InodeFlags, InodeId, InodeRef, SetAttributes, Special, T
 use tar::EntryType;
 
 use super::attributes::Attributes;
-use super::place::Place;
+use super::destination::Destination;
 use super::{Shared, xattrs};
 use crate::access_list::{self, ACCESS, permissions_without_list};
 use crate::input::Input;
@@ -150,7 +150,7 @@ impl Unpacker<'_> {
     /// Makes a file in place of what has its name.
     fn replace(
         &mut self,
-        place: &Place,
+        place: &Destination,
         make: impl Fn(&InodeRef, &[u8]) -> parext4::Result<InodeRef>,
     ) -> Result<InodeRef> {
         let made = place.replace(make)?;
@@ -174,7 +174,7 @@ impl Unpacker<'_> {
     }
 
     /// Makes a further name of a file that was unpacked, or that the destination has.
-    fn link(&mut self, member: &Member, place: &Place) -> Result<()> {
+    fn link(&mut self, member: &Member, place: &Destination) -> Result<()> {
         let target = member.target.as_deref().context("no target")?;
         let shown = || {
             let start = &target[..target.len().min(SHOWN)];

@@ -16,9 +16,9 @@ const CHUNK: u32 = 4096;
 /// The files of one link that a copy has met. Needs one bit for each inode of the volume, and an
 /// entry for each 4096 of them.
 #[derive(Default)]
-pub struct Singles(HashMap<u32, Box<[u64; CHUNK as usize / 64]>>);
+pub struct SeenInodes(HashMap<u32, Box<[u64; CHUNK as usize / 64]>>);
 
-impl Singles {
+impl SeenInodes {
     /// Records that the copy meets a file whose inode counts one link.
     ///
     /// # Errors
@@ -75,9 +75,9 @@ mod tests {
 
     #[test]
     fn an_inode_is_new_once() {
-        let mut singles = Singles::default();
+        let mut seen_inodes = SeenInodes::default();
         for ino in [1, 63, 64, 4095, 4096, 4097, u32::MAX] {
-            assert!(singles.insert(InodeNo(ino)) && !singles.insert(InodeNo(ino)), "{ino}");
+            assert!(seen_inodes.insert(InodeNo(ino)) && !seen_inodes.insert(InodeNo(ino)), "{ino}");
         }
     }
 }

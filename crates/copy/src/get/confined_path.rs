@@ -7,7 +7,7 @@
 //! 1. an operation names a file by an open directory and one name, and follows no symbolic link;
 //! 2. a directory is opened by its name in its parent, and must be the directory that was made or
 //!    found there at first ([`Identity`]);
-//! 3. attributes are set by descriptor ([`Made`](super::made::Made));
+//! 3. attributes are set by descriptor ([`CreatedEntry`](super::created_entry::Made));
 //! 4. a file that cannot be opened when it is made, such as a device file or a symbolic link, is
 //!    used only if it is owned by root and is of the kind, with the device or the target, that was
 //!    made;
@@ -72,7 +72,7 @@ pub type Dir = Arc<OwnedFd>;
 
 /// Where a copy is made. Millions of copies together keep each name once.
 #[derive(Debug)]
-pub struct Place {
+pub struct ConfinedPath {
     /// Index of the directory in [`Directories`]; `None` for the first copy.
     pub dir: Option<usize>,
     pub name: OsString,
@@ -83,7 +83,7 @@ pub struct Directories {
     /// The directory of the first copy, and its path.
     top: Dir,
     top_path: PathBuf,
-    made: Vec<(Place, Identity)>,
+    made: Vec<(ConfinedPath, Identity)>,
     /// The directories that are open, the last one used at the end.
     open: VecDeque<(usize, Dir)>,
 }
@@ -91,7 +91,7 @@ pub struct Directories {
 impl Directories {
     /// Opens the directory in which `dest` is, or will be, the first copy. Returns the place of the
     /// first copy with it.
-    pub fn above(dest: &Path) -> Result<(Self, Place)> {
+    pub fn above(dest: &Path) -> Result<(Self, ConfinedPath)> {
         let (top, name) = match (dest.parent(), dest.file_name()) {
             (Some(parent), Some(name)) if parent.as_os_str().is_empty() => (Path::new("."), name),
             (Some(parent), Some(name)) => (parent, name),
@@ -100,12 +100,12 @@ impl Directories {
         let open = rustix::fs::open(top, DIRECTORY, Mode::empty())?;
         let (made, name) = (Vec::new(), name.to_owned());
         let directories = Self { top: Arc::new(open), top_path: top.to_owned(), made, open: VecDeque::new() };
-        Ok((directories, Place { dir: None, name }))
+        Ok((directories, ConfinedPath { dir: None, name }))
     }
 
     /// Makes a directory that only this user can read until it has its own attributes, unless there
     /// is one. Returns its index, and true if the directory is new.
-    pub fn make(&mut self, place: Place) -> Result<(usize, bool)> {
+    pub fn make(&mut self, place: ConfinedPath) -> Result<(usize, bool)> {
         let parent = self.open(place.dir)?;
         let is_new = match mkdirat(&*parent, &place.name, Mode::RWXU) {
             Ok(()) => true,
@@ -163,13 +163,13 @@ impl Directories {
     }
 
     /// Returns the place of a directory.
-    pub fn place(&self, index: usize) -> &Place {
+    pub fn place(&self, index: usize) -> &ConfinedPath {
         &self.made[index].0
     }
 
     /// Returns the path of a copy, for messages.
-    pub fn path(&self, place: &Place) -> PathBuf {
-        let above = |place: &&Place| Some(&self.made.get(place.dir?)?.0);
+    pub fn path(&self, place: &ConfinedPath) -> PathBuf {
+        let above = |place: &&ConfinedPath| Some(&self.made.get(place.dir?)?.0);
         let names: Vec<_> =
             std::iter::successors(Some(place), above).map(|place| place.name.as_os_str()).collect();
         let below: PathBuf = names.into_iter().rev().collect();
@@ -208,13 +208,13 @@ mod tests {
 
     /// Makes `dest/a/b` in a new directory, next to a directory `victim`. Returns both directories,
     /// and the place of a file in `b`.
-    fn made(dir: &Path) -> (Directories, Place) {
+    fn made(dir: &Path) -> (Directories, ConfinedPath) {
         fs::create_dir(dir.join("victim")).unwrap();
         let (mut directories, top) = Directories::above(&dir.join("dest")).unwrap();
         let (dest, _) = directories.make(top).unwrap();
-        let (a, _) = directories.make(Place { dir: Some(dest), name: "a".into() }).unwrap();
-        let (b, _) = directories.make(Place { dir: Some(a), name: "b".into() }).unwrap();
-        (directories, Place { dir: Some(b), name: "file".into() })
+        let (a, _) = directories.make(ConfinedPath { dir: Some(dest), name: "a".into() }).unwrap();
+        let (b, _) = directories.make(ConfinedPath { dir: Some(a), name: "b".into() }).unwrap();
+        (directories, ConfinedPath { dir: Some(b), name: "file".into() })
     }
 
     fn swap(dir: &Path, name: &str) {
@@ -258,7 +258,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (mut directories, place) = made(dir.path());
         symlink(dir.path().join("victim"), dir.path().join("dest/a/b/link")).unwrap();
-        let link = Place { dir: place.dir, name: "link".into() };
+        let link = ConfinedPath { dir: place.dir, name: "link".into() };
         assert!(directories.make(link).unwrap_err().to_string().contains("is not a directory"));
         let open = directories.open(place.dir).unwrap();
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
@@ -314,7 +314,7 @@ mod tests {
         let (mut directories, mut place) = Directories::above(&dir.path().join("dest")).unwrap();
         for _ in 0..3 * OPEN {
             let (index, _) = directories.make(place).unwrap();
-            place = Place { dir: Some(index), name: "d".into() };
+            place = ConfinedPath { dir: Some(index), name: "d".into() };
         }
         assert!(directories.open.len() <= OPEN);
         for index in [0, 1, OPEN, 3 * OPEN - 1] {

@@ -19,7 +19,7 @@ pub enum OtherKind {
 }
 
 /// A name in the volume.
-pub struct Place {
+pub struct Destination {
     pub parent: InodeRef,
     pub name: Vec<u8>,
     /// Its path, for messages and reports.
@@ -34,7 +34,7 @@ pub struct Made<R> {
     pub has_replaced: bool,
 }
 
-impl Place {
+impl Destination {
     /// Makes this entry with `make`, which makes no directory; a file of this name is removed
     /// first.
     pub fn replace<R>(&self, make: impl Fn(&InodeRef, &[u8]) -> parext4::Result<R>) -> Result<Made<R>> {

@@ -14,10 +14,10 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::outside::{Dir, Identity};
+use super::confined_path::{Dir, Identity};
 
 /// A file that this command has made, or a directory that was there.
-pub enum Made<'a> {
+pub enum CreatedEntry<'a> {
     /// An open file.
     Open(&'a File),
     /// A file that cannot be opened, or that its permissions forbid to open: only its name is
@@ -25,7 +25,7 @@ pub enum Made<'a> {
     Resolved(OwnedFd),
 }
 
-impl Made<'_> {
+impl CreatedEntry<'_> {
     /// Resolves a name. Does not follow a symbolic link.
     pub fn resolve(dir: &Dir, name: &OsStr) -> Result<Self> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -156,8 +156,8 @@ mod tests {
         let name = OsStr::new("name");
         let path = dir.path().join(name);
         let expect = |is_root| {
-            let made = Made::resolve(&open, name).unwrap();
-            made.expect(&link, Some(OsStr::new("target")), is_root).is_ok()
+            let entry = CreatedEntry::resolve(&open, name).unwrap();
+            entry.expect(&link, Some(OsStr::new("target")), is_root).is_ok()
         };
         symlink("target", &path).unwrap();
         assert!(expect(false));

@@ -75,6 +75,10 @@ pub const IMAGE_MAKERS: &[Tool] = &[
     Tool { program: "img2simg", package: "android-sdk-libsparse-utils" },
 ];
 
+/// The programs that write and read the archives that `put` and `get` are compared with.
+const ARCHIVERS: &[Tool] =
+    &[Tool { program: "bsdtar", package: "libarchive-tools" }, Tool { program: "tar", package: "tar" }];
+
 /// The programs that turn counts of instrumented programs into lines.
 pub const LLVM: &[Tool] = &[
     Tool { program: "llvm-cov-19", package: "llvm-19" },
@@ -95,7 +99,7 @@ const READERS: &[Tool] = &[
 
 /// The programs of `cargo xtask test`.
 pub const ALL: &[&[Tool]] =
-    &[KERNEL_MOUNTS, FUSE_MOUNTS, CEPH, NBD, FORMATTERS, IMAGE_MAKERS, VERITY, READERS];
+    &[KERNEL_MOUNTS, FUSE_MOUNTS, CEPH, NBD, FORMATTERS, IMAGE_MAKERS, ARCHIVERS, VERITY, READERS];
 
 /// Installs what is missing of `tools`, where that is possible; returns the programs that are
 /// missing afterwards.

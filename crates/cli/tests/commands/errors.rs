@@ -67,7 +67,7 @@ const PATHS: &[Case] = &[
     ("fallocate @a.img:/f -l 1T", "@a.img:/f: no space left on the volume"),
     (
         "fallocate @a.img:/f -c -o 1 -l 4K",
-        "@a.img:/f: invalid argument: offset 1 or length 4096 is not a multiple",
+        "@a.img:/f: invalid argument: the range 1..4097 does not start and end at multiples",
     ),
     ("fiemap @a.img:/none", "@a.img:/none: no such file or directory: none"),
     ("fiemap @a.img:/d", "@a.img:/d: is a directory: "),

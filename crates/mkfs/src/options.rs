@@ -12,9 +12,10 @@ use crate::types::{FsType, Usage};
 /// Options of a new volume. The default is the default of mke2fs.
 ///
 /// ```
+/// use parext4_device::MemDevice;
 /// use parext4_mkfs::{MkfsOptions, mkfs};
 ///
-/// # fn main() -> Result<(), parext4::Error> {
+/// # fn main() -> Result<(), parext4_mkfs::MkfsError> {
 /// let options = MkfsOptions::new().block_size(1024).label("scratch").journal(false);
 /// let summary = mkfs(&MemDevice::new(4 << 20), &options)?;
 /// assert_eq!((summary.block_size, summary.journal_blocks), (1024, 0));
@@ -249,12 +250,13 @@ impl MkfsOptions {
     /// separated by commas, and are the names that mke2fs uses; `none` removes all features.
     ///
     /// ```
+    /// use parext4_device::MemDevice;
     /// use parext4_mkfs::{MkfsOptions, mkfs};
     ///
     /// let options = MkfsOptions::new().features("^filetype,^resize_inode,meta_bg")?;
     /// let summary = mkfs(&MemDevice::new(16 << 20), &options)?;
     /// assert!(summary.features.iter().any(|name| name == "meta_bg"));
-    /// # Ok::<(), parext4::Error>(())
+    /// # Ok::<(), parext4_mkfs::MkfsError>(())
     /// ```
     ///
     /// # Errors

@@ -42,9 +42,9 @@ impl File {
     /// use std::io::IoSliceMut;
     ///
     /// file.write_all_at(b"headbody", 0)?;
-    /// let (mut head, mut block_map) = ([0; 4], [0; 4]);
-    /// file.read_vectored_at(&mut [IoSliceMut::new(&mut head), IoSliceMut::new(&mut block_map)], 0)?;
-    /// assert_eq!((&head, &block_map), (b"head", b"block_map"));
+    /// let (mut head, mut body) = ([0; 4], [0; 4]);
+    /// file.read_vectored_at(&mut [IoSliceMut::new(&mut head), IoSliceMut::new(&mut body)], 0)?;
+    /// assert_eq!((&head, &body), (b"head", b"body"));
     /// # Ok::<(), parext4::Error>(())
     /// ```
     ///

@@ -74,7 +74,7 @@ impl File {
     /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// use std::io::IoSlice;
     ///
-    /// file.write_all_vectored_at(&[IoSlice::new(b"head"), IoSlice::new(b"block_map")], 0)?;
+    /// file.write_all_vectored_at(&[IoSlice::new(b"head"), IoSlice::new(b"body")], 0)?;
     /// assert_eq!(volume.read("/file")?, b"headbody");
     /// # Ok::<(), parext4::Error>(())
     /// ```

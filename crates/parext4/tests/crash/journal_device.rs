@@ -253,12 +253,15 @@ fn journal_superblock(journal: &MemDevice) -> JournalSuperblock {
     JournalSuperblock::parse(&journal.snapshot()[DEFAULT.superblock()..][..1024]).unwrap()
 }
 
+/// The identifier of the journals that the tests make.
+const JOURNAL: &str = "74686520-6a6f-7572-6e61-6c2773204944";
+
 /// A clean volume is read without its journal; after a crash, the journal is needed to read, too.
 #[test]
 fn a_volume_whose_journal_is_missing_is_read_if_it_is_clean() {
     let [volume, journal] = DEFAULT.make().map(|device| Arc::new(device) as Arc<dyn Device>);
     let missing = error(&volume, &untimed());
-    assert!(missing.contains("74686520-6a6f-7572-6e61-6c2773204944"), "{missing}");
+    assert!(missing.contains(JOURNAL), "{missing}");
     assert!(!missing.contains("--journal"), "an option of the command: {missing}");
     assert!(replay_journal(Arc::clone(&volume)).is_ok(), "there is nothing to replay");
     let read_only = Volume::open_device(Arc::clone(&volume), &VolumeOptions::new().read_only(true)).unwrap();
@@ -269,7 +272,7 @@ fn a_volume_whose_journal_is_missing_is_read_if_it_is_clean() {
     opened.create_dir("/dir", 0o755).unwrap();
     opened.abort().unwrap();
     drop(opened);
-    assert!(error(&volume, &VolumeOptions::new().read_only(true)).contains("--journal"));
+    assert!(error(&volume, &VolumeOptions::new().read_only(true)).contains(JOURNAL));
     assert!(replay_journal(Arc::clone(&volume)).is_err());
     let with_journal = options(&journal).read_only(true);
     assert!(Volume::open_device(Arc::clone(&volume), &with_journal).unwrap().exists("/dir").unwrap());

@@ -23,5 +23,7 @@ fn install() -> Result<()> {
         println!("installing cargo-deny");
         cargo("install cargo-deny --locked").run()?;
     }
+    // cargo-deny reads the dependencies of every target, and a build fetches only its own.
+    cargo("fetch --locked").run()?;
     Ok(())
 }

@@ -24,7 +24,7 @@ use once_cell::sync::OnceCell;
 use super::nodes::{LEVEL, SLOTS};
 use super::page_index::PageIndex;
 use crate::fault::{Fault, guarded};
-use crate::sync::atomic::{AtomicU64, Ordering, fence};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 /// Number of regions.
 const REGIONS: u32 = WORDS as u32 * PER_WORD;
@@ -42,7 +42,16 @@ const MASK: u64 = 3;
 
 /// The states of the regions of one file.
 #[derive(Debug, Default)]
-pub(super) struct DirtyRegions(OnceCell<Box<[AtomicU64; WORDS]>>);
+pub(super) struct DirtyRegions(OnceCell<Box<Map>>);
+
+#[derive(Debug, Default)]
+struct Map {
+    words: [AtomicU64; WORDS],
+    /// True while a thread checks regions. A second thread could begin a check of the same region
+    /// after a writer has dirtied a page, and the first thread would end that check with the result
+    /// of its own, earlier search.
+    checked: AtomicBool,
+}
 
 /// The number of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +97,7 @@ impl DirtyRegions {
             return;
         }
         let region = Region::of_leaf(leaf);
-        let word = &self.0.get_or_init(Box::default)[region.word()];
+        let word = &self.0.get_or_init(Box::default).words[region.word()];
         // This fence pairs with the fence in `check`: either the check sees the dirty page, or this
         // load sees that the region is being checked.
         fence(Ordering::SeqCst);
@@ -104,7 +113,7 @@ impl DirtyRegions {
         if first < UNTRACKED {
             return Some(from);
         }
-        let words = self.0.get()?;
+        let words = &self.0.get()?.words;
         let (mut leaf, end) = (first, first.saturating_add(REGIONS + PER_WORD));
         while leaf < end {
             let region = Region::of_leaf(leaf);
@@ -119,11 +128,29 @@ impl DirtyRegions {
         None
     }
 
-    /// Marks a region as clean unless `has_dirty` finds a page in it that counts as dirty. Does
-    /// nothing if another thread checks the region.
-    pub fn check(&self, region: Region, has_dirty: impl FnOnce(Region) -> bool) {
-        let Some(words) = self.0.get() else { return };
-        let word = &words[region.word()];
+    /// Marks each of `regions` as clean unless `has_dirty` finds a page in it that counts as dirty.
+    /// Does nothing if another thread checks regions of this file.
+    pub fn check(&self, regions: impl Iterator<Item = Region>, has_dirty: impl Fn(Region) -> bool) {
+        let Some(map) = self.0.get() else { return };
+        if map.checked.swap(true, Ordering::Acquire) {
+            return;
+        }
+        regions.for_each(|region| map.check(region, &has_dirty));
+        map.checked.store(false, Ordering::Release);
+    }
+
+    /// Returns the first leaf of a region at or after `leaf`, by the number of its first page.
+    pub fn leaf_of(region: Region, leaf: PageIndex) -> Option<PageIndex> {
+        let number = leaf.get().div_ceil(SLOTS);
+        let skip = (region.0 + REGIONS - number % REGIONS) % REGIONS;
+        let first = u64::from(number + skip) << LEVEL;
+        u32::try_from(first).ok().map(PageIndex)
+    }
+}
+
+impl Map {
+    fn check(&self, region: Region, has_dirty: impl Fn(Region) -> bool) {
+        let word = &self.words[region.word()];
         let change = |from: u64, to: u64| {
             let changed = move |word: u64| {
                 let is_from = word >> region.shift() & MASK == from;
@@ -138,18 +165,14 @@ impl DirtyRegions {
             change(meanwhile, if dirty { DIRTY } else { CLEAN });
         }
     }
-
-    /// Returns the first leaf of a region at or after `leaf`, by the number of its first page.
-    pub fn leaf_of(region: Region, leaf: PageIndex) -> Option<PageIndex> {
-        let number = leaf.get().div_ceil(SLOTS);
-        let skip = (region.0 + REGIONS - number % REGIONS) % REGIONS;
-        let first = u64::from(number + skip) << LEVEL;
-        u32::try_from(first).ok().map(PageIndex)
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::iter::once;
+    use std::sync::mpsc::channel;
+    use std::thread::scope;
+
     use super::*;
 
     fn page(leaf: u32) -> PageIndex {
@@ -178,16 +201,55 @@ mod tests {
         let regions = DirtyRegions::default();
         let region = Region::of_leaf(9);
         regions.note(page(9));
-        regions.check(region, |_| true);
+        regions.check(once(region), |_| true);
         assert_eq!(regions.next(page(8)), Some(page(9)));
-        regions.check(region, |_| {
+        regions.check(once(region), |_| {
             assert_eq!(regions.next(page(8)), Some(page(9)), "checked");
             regions.note(page(9 + REGIONS));
             false
         });
         assert_eq!(regions.next(page(8)), Some(page(9)), "dirtied meanwhile");
-        regions.check(region, |_| false);
+        regions.check(once(region), |_| false);
         assert_eq!(regions.next(page(8)), None);
+    }
+
+    /// The first check has found no dirty page, and ends while a second thread checks the region,
+    /// in which a page is dirty by then.
+    #[test]
+    fn a_check_does_not_end_the_check_of_another_thread() {
+        let regions = DirtyRegions::default();
+        let region = Region::of_leaf(9);
+        regions.note(page(9));
+        let (found, has_found) = channel();
+        let (end, may_end) = channel();
+        scope(|scope| {
+            // A receiver is not shared by threads, and `check` calls the closure once.
+            let may_end = std::sync::Mutex::new(may_end);
+            let regions = &regions;
+            let first = scope.spawn(move || {
+                regions.check(once(region), |_| {
+                    found.send(()).unwrap();
+                    may_end.lock().unwrap().recv().unwrap()
+                });
+            });
+            has_found.recv().unwrap();
+            regions.note(page(9));
+            let first = std::cell::Cell::new(Some(first));
+            let end_first = || {
+                end.send(false).unwrap();
+                first.take().unwrap().join().unwrap();
+            };
+            regions.check(once(region), |_| {
+                end_first();
+                assert_eq!(regions.next(page(8)), Some(page(9)), "ended by the first thread");
+                true
+            });
+            if let Some(first) = first.take() {
+                end.send(false).unwrap();
+                first.join().unwrap();
+            }
+        });
+        assert_eq!(regions.next(page(8)), Some(page(9)));
     }
 
     #[test]

@@ -167,9 +167,7 @@ impl FilePages {
             None::<()>
         });
         if pages == PageRange::ALL {
-            visited
-                .without(&dirty)
-                .for_each(|region| self.regions.check(region, |region| self.has_dirty_in(region)));
+            self.regions.check(visited.without(&dirty), |region| self.has_dirty_in(region));
         }
         span
     }

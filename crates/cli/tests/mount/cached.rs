@@ -17,19 +17,19 @@ use rustix::fs::{
 use crate::file_handles::KERNEL_CACHES;
 use testkit::fuse_mount::{FuseMount, tool};
 
-/// Returns the attributes of a path from statx(2). With `FORCE_SYNC` the kernel asks the server
+/// Returns the attributes of a path from statx(2), except for the number of sectors, which also
+/// write-back and the end of a preallocation change. With `FORCE_SYNC` the kernel asks the server
 /// first.
 fn attributes(path: &Path, flags: AtFlags) -> String {
     let statx = statx(CWD, path, flags | AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS).unwrap();
     let time = |time: rustix::fs::StatxTimestamp| (time.tv_sec, time.tv_nsec);
     format!(
-        "mode {:o} of {}:{}, {} links, {} bytes, {} sectors, atime {:?}, mtime {:?}, ctime {:?}",
+        "mode {:o} of {}:{}, {} links, {} bytes, atime {:?}, mtime {:?}, ctime {:?}",
         statx.stx_mode,
         statx.stx_uid,
         statx.stx_gid,
         statx.stx_nlink,
         statx.stx_size,
-        statx.stx_blocks,
         time(statx.stx_atime),
         time(statx.stx_mtime),
         time(statx.stx_ctime)
@@ -94,6 +94,26 @@ fn attributes_that_the_server_changes_are_not_cached() {
                 assert_eq!(kept, seen, "{options}, {what}: {}", path.display());
             }
         }
+        fuse.finish();
+    }
+}
+
+#[test]
+fn the_kernel_learns_of_blocks_that_a_request_changes() {
+    for options in ["cache=kernel", "cache=direct"] {
+        let Some(fuse) = FuseMount::mounted(&[], options) else { return };
+        // No write delays an allocation or preallocates blocks.
+        let file = File::create(fuse.path("file")).unwrap();
+        let blocks = || file.metadata().unwrap().blocks();
+        assert_eq!(blocks(), 0);
+        fallocate(&file, FallocateFlags::empty(), 0, 1 << 20).unwrap();
+        assert_eq!(blocks(), 2048, "{options}: allocated");
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(&file, punch, 1 << 18, 1 << 19).unwrap();
+        assert_eq!(blocks(), 1024, "{options}: punched");
+        file.set_len(1 << 18).unwrap();
+        assert_eq!(blocks(), 512, "{options}: truncated");
+        drop(file);
         fuse.finish();
     }
 }

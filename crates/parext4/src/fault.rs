@@ -276,6 +276,8 @@ pub enum Fault {
     RegionCleanWhileChecked,
     /// A region is clean although a page became dirty after the search that found none.
     RegionUnchecked,
+    /// Two threads check the regions of a file at the same time.
+    RegionChecksOverlap,
     /// The end of a write-back also cleans units that were changed meanwhile.
     WriteBackCleansAll,
     /// H5: clean pages that are written again with dirty neighbours do not count as under

@@ -132,7 +132,7 @@ impl DirtyRegions {
     /// Does nothing if another thread checks regions of this file.
     pub fn check(&self, regions: impl Iterator<Item = Region>, has_dirty: impl Fn(Region) -> bool) {
         let Some(map) = self.0.get() else { return };
-        if map.checked.swap(true, Ordering::Acquire) {
+        if guarded!(Fault::RegionChecksOverlap, map.checked.swap(true, Ordering::Acquire)) {
             return;
         }
         regions.for_each(|region| map.check(region, &has_dirty));

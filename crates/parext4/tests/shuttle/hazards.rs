@@ -76,7 +76,7 @@
 //! | eviction against pins and changes | `pages::a_page_in_use_stays`, `pages::a_dirty_page_stays` | `EvictPinned`, `EvictDirty` |
 //! | nodes of trees that move between files | `pages::a_freed_leaf_is_reused_by_another_file` | `PinUnchecked`, `EnterFreedLeaf`, `FreeUsedLeaf`, `LeafNamedFirst` |
 //! | write-back against changes | `pages::a_page_changed_during_write_back_is_written_again` | `WriteBackCleansAll`, `WriteBackTwice` |
-//! | a region of pages is found clean while a page of it is dirtied | `pages::a_search_finds_a_page_that_was_dirtied_while_its_region_was_checked` | `RegionCleanWhileChecked`, `RegionUnchecked` |
+//! | a region of pages is found clean while a page of it is dirtied | `pages::a_search_finds_a_page_that_was_dirtied_while_its_region_was_checked` | `RegionCleanWhileChecked`, `RegionUnchecked`, `RegionChecksOverlap` |
 //! | discarding against write-back and filling (the cache's part of H5, H19 and H21) | `pages::discarding_waits_for_write_backs`, `pages::discarding_waits_for_fillings` | `DiscardHeld`, `WaitersNotWoken`, `WakeTooEarly` |
 //! | a discard of a page that is evicted as its last user leaves | `pages::a_discard_is_woken_for_a_page_that_is_evicted_as_its_last_user_leaves` | `WakeIfStillMarked` |
 //! | writers that wait for memory with their ranges held | `writers` | `SlotFreedUnnotified` |

@@ -206,35 +206,39 @@ fn a_page_changed_during_write_back_is_written_again() {
     });
 }
 
-/// A page is dirtied and searched for, while another thread finds that its region has no dirty
-/// page.
+/// A page is dirtied and searched for, while two threads find that its region has no dirty page.
 #[test]
 fn a_search_finds_a_page_that_was_dirtied_while_its_region_was_checked() {
-    // Smaller files have no map of regions.
-    const FIRST: u32 = 4 * 64;
-    check(3000, &[Fault::RegionCleanWhileChecked, Fault::RegionUnchecked], || {
+    // Smaller files have no map of regions. The page is in the middle of its leaf, so that a search
+    // has steps before and after it visits the page.
+    const DIRTIED: u32 = 4 * 64 + 32;
+    let faults = [Fault::RegionCleanWhileChecked, Fault::RegionUnchecked, Fault::RegionChecksOverlap];
+    check(3000, &faults, || {
         let cache = page_cache(3, FEW_NODES);
         let file = file(&cache);
-        for index in [FIRST, FIRST + 1] {
+        for index in [DIRTIED, DIRTIED + 1] {
             use_page(&file, index, 7).expect("there is room").mark_dirty(1, 0);
             file.note_dirty(PageIndex(index));
             let page = file.get(PageIndex(index)).expect("a dirty page stays");
             page.begin_write_back().expect("it is dirty").finish(true);
         }
-        let searcher = with(&file, |file| {
-            file.dirty_span(PageRange::ALL);
-        });
+        let searcher = || {
+            with(&file, |file| {
+                // About the time that a search takes.
+                yield_randomly(160);
+                file.dirty_span(PageRange::ALL);
+            })
+        };
         let writer = with(&file, |file| {
-            let page = file.get(PageIndex(FIRST)).expect("there is room for all pages");
-            // About the time that the search takes.
-            yield_randomly(160);
+            let page = file.get(PageIndex(DIRTIED)).expect("there is room for all pages");
+            yield_randomly(320);
             page.mark_dirty(1, 0);
-            file.note_dirty(PageIndex(FIRST));
-            assert_eq!(file.dirty_span(PageRange::ALL), (FIRST..FIRST + 1).into());
+            file.note_dirty(PageIndex(DIRTIED));
+            assert_eq!(file.dirty_span(PageRange::ALL), (DIRTIED..DIRTIED + 1).into());
         });
-        join([searcher, writer]);
-        assert_eq!(file.dirty_span(PageRange::ALL), (FIRST..FIRST + 1).into());
-        file.get(PageIndex(FIRST)).unwrap().begin_write_back().expect("it is dirty").finish(true);
+        join([searcher(), searcher(), writer]);
+        assert_eq!(file.dirty_span(PageRange::ALL), (DIRTIED..DIRTIED + 1).into());
+        file.get(PageIndex(DIRTIED)).unwrap().begin_write_back().expect("it is dirty").finish(true);
         assert!(file.dirty_span(PageRange::ALL).is_empty());
         // The search before has found that the region is clean, so this one visits no page.
         assert!(!file.has_dirty(PageRange::ALL));

@@ -44,7 +44,7 @@ pub fn run_some(args: &Args, report: &mut Report) -> Result<()> {
 
 /// Packages with code for the model checker. Together they always have the same features, so none
 /// is built twice.
-const MODELS: &str = "-p rangelock -p parext4 -p parext4-mount -p parext4-nbd -p simulator";
+const MODELS: &str = "-p parext4-sync -p rangelock -p parext4 -p parext4-mount -p parext4-nbd -p simulator";
 
 /// Returns the tests under the model checker that `words` select.
 pub fn models(words: &str) -> Cmd {

@@ -24,7 +24,6 @@ pub mod runtime_dir;
 mod server;
 mod session;
 mod switch;
-mod sync;
 mod threads;
 mod transport;
 

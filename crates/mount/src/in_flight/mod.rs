@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fuser::INodeNo;
+use parext4_sync::atomic::{AtomicUsize, Ordering};
+use parext4_sync::{Condvar, Mutex};
 use slab::Slab;
 
-use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::{Condvar, Mutex};
 pub(crate) use watchdog::Watchdog;
 
 /// Age from which a request counts as slow.

@@ -21,10 +21,10 @@ use std::sync::Arc;
 use fuser::INodeNo;
 use parext4::server::ServerNode;
 use parext4::{InodeId, InodeNo, InodeRef, Volume};
+use parext4_sync::Mutex;
 
 use crate::kernel_cache::KernelPages;
 use crate::protocol::{Failure, Outcome};
-use crate::sync::Mutex;
 
 const SHARDS: usize = 64;
 

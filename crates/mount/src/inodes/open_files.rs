@@ -7,13 +7,13 @@ use std::sync::OnceLock;
 use fuser::FileHandle;
 use parext4::server::{ServerDirectFile, ServerNode};
 use parext4::{Credentials, DirectFile, File, InodeFlags, InodeId};
+use parext4_sync::RwLock;
+use parext4_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use slab::Slab;
 
 use crate::kernel_cache::{KernelPages, PageWriter, WriteAccess};
 use crate::options::Cache;
 use crate::protocol::{Failure, Outcome};
-use crate::sync::RwLock;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The part of a file that a change makes durable before it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

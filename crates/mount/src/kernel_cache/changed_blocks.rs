@@ -13,9 +13,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use fuser::INodeNo;
+use parext4_sync::Mutex;
 
 use super::invalidation::Kernel;
-use crate::sync::Mutex;
 use crate::threads::WorkerPool;
 
 /// Files with a changed number of blocks of which the kernel is not notified yet.

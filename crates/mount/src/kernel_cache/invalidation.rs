@@ -22,10 +22,10 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use fuser::{INodeNo, Notifier};
+use parext4_sync::atomic::{AtomicUsize, Ordering};
 
 use super::KernelPages;
 use crate::connection::background_requests;
-use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::threads::WorkerPool;
 
 /// Limit of threads that block on the kernel's pages. Further requests queue.

@@ -8,10 +8,10 @@
 use std::sync::Arc;
 
 use fuser::{Errno, INodeNo};
+use parext4_sync::Mutex;
+use parext4_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::write_back::{WriteBack, WriteBackRequest};
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The kernel's pages of one inode.
 #[derive(Debug)]

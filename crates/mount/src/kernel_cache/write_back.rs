@@ -13,7 +13,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::sync::Mutex;
+use parext4_sync::Mutex;
 
 type Action = Box<dyn FnOnce() + Send>;
 

@@ -19,8 +19,9 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+use parext4_sync::Mutex;
+
 use crate::protocol::{Failure, Outcome};
-use crate::sync::Mutex;
 
 /// The lower half of cookies that are identified by their upper half.
 const ALL: u64 = 0xffff_ffff;

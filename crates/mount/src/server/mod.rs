@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use fuser::{FileHandle, FileType as Kind, INodeNo, Notifier};
 use parext4::server::ServerVolume;
 use parext4::{Credentials, FileType, InodeFlags, InodeRef, OnError, Quota, Space, Volume};
+use parext4_sync::atomic::AtomicBool;
 
 use crate::in_flight::InFlightRequests;
 use crate::inodes::{Durability, LookupCounts, OpenFile, OpenFiles};
@@ -32,7 +33,6 @@ use crate::options::{Cache, MountOptions};
 use crate::protocol::attr::Entry;
 use crate::protocol::{Caller, Failure, Outcome};
 use crate::report::RecentLog;
-use crate::sync::atomic::AtomicBool;
 use served::ServedVolume;
 
 pub(crate) use attributes::NewAttributes;

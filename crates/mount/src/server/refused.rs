@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use fuser::Errno;
 use parext4::{FileType, InodeId, InodeNo, Volume};
+use parext4_sync::Mutex;
 
 use crate::report::{LostData, RefusedWriteBack};
-use crate::sync::Mutex;
 
 /// Limit of files that are listed. Further files are only counted.
 const MAX_FILES: usize = 256;

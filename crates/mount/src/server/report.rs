@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use fuser::INodeNo;
 use parext4::{MetadataCacheStats, Reason, Stats, Volume};
+use parext4_sync::atomic::Ordering;
 
 use super::Server;
 use crate::protocol::{Caller, Failure, Outcome};
 use crate::report::{
     AdmissionsFor, CacheFacts, MetadataFacts, MountFacts, Operations, Report, Requests, VolumeFacts,
 };
-use crate::sync::atomic::Ordering;
 
 /// Limit of explained waits, and of slow requests, so that the report fits an attribute.
 const MAX_LINES: usize = 12;

@@ -12,10 +12,10 @@
 //!   and changes nothing.
 
 use parext4::EmptiedLog;
+use parext4_sync::atomic::Ordering;
 
 use super::Server;
 use crate::protocol::{Caller, Failure, Outcome};
-use crate::sync::atomic::Ordering;
 
 const FITRIM: u32 = 0xc018_5879;
 const FS_IOC_GETFSLABEL: u32 = 0x8100_9431;

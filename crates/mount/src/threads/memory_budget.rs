@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use crate::sync::{Condvar, Mutex};
+use parext4_sync::{Condvar, Mutex};
 
 /// Limit of the memory of queued requests, in bytes.
 const LIMIT: usize = 256 << 20;

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use parext4_sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 /// The longest time between two requests that counts as following closely.
 const MAX_GAP: Duration = Duration::from_micros(200);

@@ -7,11 +7,11 @@ use arc_swap::ArcSwap;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parext4::device::AlignedBuf;
 use parext4::{Completion, DirectFile, IoFlags, IoQueue, IoRequest, IoWaker, Volume};
+use parext4_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use slab::Slab;
 
 use super::shared_buffers::SharedBuffers;
 use crate::protocol::{Failure, Outcome};
-use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Limit of requests that one queue has on the device.
 const QUEUE_DEPTH: u32 = 128;

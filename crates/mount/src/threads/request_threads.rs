@@ -30,11 +30,11 @@ use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use parext4_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use parext4_sync::{Condvar, Mutex, MutexGuard};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::poll_policy::PollPolicy;
-use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// Interval at which the monitor checks that a thread reads requests. It bounds the wait of a
 /// request while all readers execute long requests that were expected to be short.

@@ -11,9 +11,9 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use parext4::device::AlignedBuf;
+use parext4_sync::Mutex;
 
 use super::memory_budget::Reservation;
-use crate::sync::Mutex;
 
 /// Largest buffer that is allocated and freed each time, in bytes, because that costs less than a
 /// lock.

@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::sync::{Builder, Condvar, Mutex};
+use parext4_sync::thread::Builder;
+use parext4_sync::{Condvar, Mutex};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -186,7 +187,7 @@ impl fmt::Debug for PoolState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sync::atomic::{AtomicUsize, Ordering};
+    use parext4_sync::atomic::{AtomicUsize, Ordering};
     use std::sync::Barrier;
 
     const MAX_THREADS: usize = 64;

@@ -77,7 +77,6 @@ mod retained;
 mod role;
 mod session;
 mod socket;
-mod sync;
 mod tls;
 mod url;
 

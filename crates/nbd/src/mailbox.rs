@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::task::Wake;
 use std::time::Duration;
 
+use parext4_sync::Mutex;
+use parext4_sync::atomic::{AtomicBool, Ordering::SeqCst};
+
 use crate::event::{Event, Socket};
-use crate::fault::{Fault, is_planted};
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use crate::fault::Fault;
 
 /// Completions of one owner.
 ///
@@ -51,14 +52,14 @@ impl<T> Mailbox<T> {
 
     /// Stores a completion, and wakes the owner if it blocks.
     pub(crate) fn push(&self, completed: T) {
-        if is_planted(Fault::WokenEarly) {
+        if Fault::WokenEarly.is_planted() {
             self.end_sleep();
         }
         let mut done = self.done.lock();
         done.push(completed);
         self.ready.store(true, SeqCst);
         drop(done);
-        if !is_planted(Fault::OwnerAsleep) && !is_planted(Fault::WokenEarly) {
+        if !Fault::OwnerAsleep.is_planted() && !Fault::WokenEarly.is_planted() {
             self.end_sleep();
         }
     }
@@ -104,7 +105,7 @@ impl<T> Mailbox<T> {
     /// Errors of poll(2).
     pub(crate) fn sleep(&self, socket: Option<Socket<'_>>, time: Option<Duration>) -> io::Result<()> {
         self.sleeping.store(true, SeqCst);
-        let has_news = self.has_news() && !is_planted(Fault::NewsUnchecked);
+        let has_news = self.has_news() && !Fault::NewsUnchecked.is_planted();
         let result = if has_news { Ok(()) } else { self.event.wait(socket, time) };
         self.sleeping.store(false, SeqCst);
         self.poked.store(false, SeqCst);

@@ -4,11 +4,12 @@
 use std::io;
 use std::sync::Arc;
 
+use parext4_sync::Mutex;
+
 use crate::event::model::ModelSocket;
 pub use crate::fault::{Fault, plant};
 use crate::mailbox::Mailbox;
 use crate::role::{Receiver, Role};
-use crate::sync::Mutex;
 
 type Answer = (Arc<Mailbox<u32>>, u32);
 

@@ -11,9 +11,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use crate::fault::{Fault, is_planted};
+use parext4_sync::Mutex;
+
+use crate::fault::Fault;
 use crate::mailbox::Mailbox;
-use crate::sync::Mutex;
 
 /// The role of the leader, and the threads that wait for it.
 #[derive(Debug)]
@@ -88,7 +89,7 @@ impl<T> Role<T> {
             Some(leader) if Arc::ptr_eq(leader, inbox) => {}
             Some(_) => {
                 let is_listed = state.waiting.iter().any(|waiting| Arc::ptr_eq(waiting, inbox));
-                if wait && !is_listed && !is_planted(Fault::WaiterForgotten) {
+                if wait && !is_listed && !Fault::WaiterForgotten.is_planted() {
                     state.waiting.push_back(Arc::clone(inbox));
                 }
                 return false;
@@ -101,13 +102,13 @@ impl<T> Role<T> {
     fn leave(&self, inbox: &Arc<Mailbox<T>>) {
         let mut state = self.0.lock();
         if state.leader.as_ref().is_some_and(|leader| Arc::ptr_eq(leader, inbox)) {
-            let next = if is_planted(Fault::RoleDropped) { None } else { state.waiting.pop_front() };
+            let next = if Fault::RoleDropped.is_planted() { None } else { state.waiting.pop_front() };
             state.leader.clone_from(&next);
             drop(state);
-            if !is_planted(Fault::NextLeaderAsleep) {
+            if !Fault::NextLeaderAsleep.is_planted() {
                 next.iter().for_each(|next| next.poke());
             }
-        } else if !is_planted(Fault::WaiterStays) {
+        } else if !Fault::WaiterStays.is_planted() {
             state.waiting.retain(|waiting| !Arc::ptr_eq(waiting, inbox));
         }
     }
@@ -127,7 +128,7 @@ impl<T> Role<T> {
 
 /// Receives until `inbox` has news; without `wait`, once.
 fn receive_as_leader<T>(inbox: &Mailbox<T>, wait: bool, receiver: &mut impl Receiver<T>) -> io::Result<()> {
-    let goes_on = || wait && !inbox.is_woken() && (!inbox.is_ready() || is_planted(Fault::LeaderStays));
+    let goes_on = || wait && !inbox.is_woken() && (!inbox.is_ready() || Fault::LeaderStays.is_planted());
     let mut is_first = true;
     while is_first || goes_on() {
         is_first = false;

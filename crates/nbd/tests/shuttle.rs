@@ -31,6 +31,14 @@ fn check_faults(model: fn(), faults: &[Fault]) {
     }
 }
 
+#[test]
+fn every_fault_has_a_model() {
+    let models = include_str!("shuttle.rs");
+    for fault in Fault::ALL {
+        assert!(models.contains(&format!("Fault::{fault:?}")), "{fault:?} is missing");
+    }
+}
+
 /// Threads wait for their own answers, which a server sends in another order.
 fn each_thread_gets_its_answers() {
     let connection = Arc::new(Connection::default());

@@ -7,8 +7,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parext4_sync::{Condvar, Mutex};
 use rustix::event::PollFlags;
-use shuttle::sync::{Condvar, Mutex};
 
 /// The state of an event, and whether the socket that its owner watches is ready.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ struct Signal {
 
 impl Signal {
     fn set(&self) {
-        *self.is_set.lock().unwrap() = true;
+        *self.is_set.lock() = true;
         self.changed.notify_all();
     }
 }
@@ -56,9 +56,9 @@ impl Event {
         if let Some(Socket(socket)) = socket {
             socket.watch(&self.0);
         }
-        let mut is_set = self.0.is_set.lock().unwrap();
+        let mut is_set = self.0.is_set.lock();
         while !*is_set {
-            is_set = self.0.changed.wait(is_set).unwrap();
+            self.0.changed.wait(&mut is_set);
         }
         *is_set = false;
         Ok(())
@@ -101,7 +101,7 @@ impl<T: std::fmt::Debug> ModelSocket<T> {
     /// # Errors
     /// The socket is closed, and no message is left.
     pub(crate) fn receive(&self) -> io::Result<Option<T>> {
-        let mut state = self.0.lock().unwrap();
+        let mut state = self.0.lock();
         match state.arrived.pop_front() {
             None if state.is_closed => Err(io::ErrorKind::ConnectionReset.into()),
             message => Ok(message),
@@ -109,7 +109,7 @@ impl<T: std::fmt::Debug> ModelSocket<T> {
     }
 
     fn change(&self, change: impl FnOnce(&mut SocketState<T>)) {
-        let mut state = self.0.lock().unwrap();
+        let mut state = self.0.lock();
         change(&mut state);
         let watcher = state.watcher.take();
         drop(state);
@@ -119,7 +119,7 @@ impl<T: std::fmt::Debug> ModelSocket<T> {
 
 impl<T: std::fmt::Debug> Watched for ModelSocket<T> {
     fn watch(&self, signal: &Arc<Signal>) {
-        let mut state = self.0.lock().unwrap();
+        let mut state = self.0.lock();
         if state.arrived.is_empty() && !state.is_closed {
             state.watcher = Some(Arc::clone(signal));
         } else {

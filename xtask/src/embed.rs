@@ -13,7 +13,7 @@ use crate::scope::Scope;
 use crate::workspace::{self, cargo, root};
 
 /// The largest number of crates, of this workspace or not, that the engine may need.
-const MAX_CRATES: usize = 47;
+const MAX_CRATES: usize = 48;
 
 const PROGRAM: &str = r#"
 use parext4::{Volume, VolumeOptions};

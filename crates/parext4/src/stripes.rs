@@ -62,6 +62,6 @@ pub(crate) fn number_of_thread() -> usize {
 pub(crate) fn number_of_thread() -> usize {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
-    shuttle::thread::current().id().hash(&mut hasher);
+    crate::sync::thread::current().id().hash(&mut hasher);
     crate::convert::to_usize(hasher.finish() >> 32)
 }

@@ -1,40 +1,30 @@
 //! The synchronisation primitives of the engine.
 //!
-//! All locks and atomics whose order matters come from here, so that `--cfg shuttle` can replace
-//! them by the primitives of the model checker. Invariant: every lock has a [`Rank`], and a thread
-//! acquires locks in the order of their ranks (I10, `lock_order`).
+//! All locks and atomics whose order matters come from here. `parext4_sync` has them, and replaces
+//! them by the primitives of the model checker under `--cfg shuttle`. Invariant: every lock has a
+//! [`Rank`], and a thread acquires locks in the order of their ranks (I10, `lock_order`).
 
 #[cfg(all(debug_assertions, not(shuttle)))]
 mod delays;
 mod lock_order;
 mod locks;
 #[cfg(shuttle)]
-mod raw;
-#[cfg(shuttle)]
 pub mod simulated_time;
 mod swap;
 mod word;
 
-#[cfg(not(shuttle))]
-mod raw {
-    #[cfg(debug_assertions)]
-    pub(crate) use super::delays::atomic;
-    pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-    #[cfg(not(debug_assertions))]
-    pub(crate) use std::sync::atomic;
-    pub(crate) use std::sync::mpsc;
-    pub(crate) use std::thread;
-    pub(crate) use std::thread_local;
-}
-
 pub(crate) use std::sync::Arc;
 
+#[cfg(all(debug_assertions, not(shuttle)))]
+pub(crate) use delays::atomic;
 #[cfg(all(debug_assertions, not(shuttle)))]
 pub use delays::delay_steps;
 pub(crate) use lock_order::{Held, Rank, hold};
 pub(crate) use locks::{Condvar, Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard};
-pub(crate) use raw::thread::yield_now;
-pub(crate) use raw::{atomic, mpsc, thread, thread_local};
+#[cfg(any(not(debug_assertions), shuttle))]
+pub(crate) use parext4_sync::atomic;
+pub(crate) use parext4_sync::thread::yield_now;
+pub(crate) use parext4_sync::{mpsc, thread, thread_local};
 pub(crate) use swap::{Guard, Swap, SwapOption};
 pub(crate) use word::Word;
 

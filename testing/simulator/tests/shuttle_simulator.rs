@@ -21,7 +21,7 @@ const RUNS: u64 = 100;
 fn is_noticed(fault: Fault) -> bool {
     let fails = |seed: u64| {
         let faulty = move || {
-            plant(fault);
+            plant(Some(fault));
             run(seed)
         };
         // In a thread of its own, because a failed run leaves the model checker's state of the

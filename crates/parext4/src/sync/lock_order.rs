@@ -133,7 +133,7 @@ impl Drop for Held {
 #[cfg(debug_assertions)]
 mod checker {
     use super::Rank;
-    use crate::sync::raw::thread_local;
+    use parext4_sync::thread_local;
     use std::cell::RefCell;
 
     thread_local! {

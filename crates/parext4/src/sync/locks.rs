@@ -5,25 +5,25 @@ use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use super::lock_order::{Held, Rank, hold, hold_tried};
-use super::{model_step, raw};
+use super::model_step;
 
 /// A mutex with a rank.
 #[derive(Debug)]
 pub(crate) struct Mutex<T> {
     rank: Rank,
-    inner: raw::Mutex<T>,
+    inner: parext4_sync::Mutex<T>,
 }
 
 /// Exclusive access to the value of a [`Mutex`].
 #[derive(Debug)]
 pub(crate) struct MutexGuard<'a, T> {
-    inner: raw::MutexGuard<'a, T>,
+    inner: parext4_sync::MutexGuard<'a, T>,
     _held: Held,
 }
 
 impl<T> Mutex<T> {
     pub(crate) fn new(rank: Rank, value: T) -> Self {
-        Self { rank, inner: raw::Mutex::new(value) }
+        Self { rank, inner: parext4_sync::Mutex::new(value) }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
@@ -56,26 +56,26 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 #[derive(Debug)]
 pub(crate) struct RwLock<T> {
     rank: Rank,
-    inner: raw::RwLock<T>,
+    inner: parext4_sync::RwLock<T>,
 }
 
 /// Shared access to the value of an [`RwLock`].
 #[derive(Debug)]
 pub(crate) struct ReadGuard<'a, T> {
-    inner: raw::RwLockReadGuard<'a, T>,
+    inner: parext4_sync::RwLockReadGuard<'a, T>,
     _held: Held,
 }
 
 /// Exclusive access to the value of an [`RwLock`].
 #[derive(Debug)]
 pub(crate) struct WriteGuard<'a, T> {
-    inner: raw::RwLockWriteGuard<'a, T>,
+    inner: parext4_sync::RwLockWriteGuard<'a, T>,
     _held: Held,
 }
 
 impl<T> RwLock<T> {
     pub(crate) fn new(rank: Rank, value: T) -> Self {
-        Self { rank, inner: raw::RwLock::new(value) }
+        Self { rank, inner: parext4_sync::RwLock::new(value) }
     }
 
     pub(crate) fn read(&self) -> ReadGuard<'_, T> {
@@ -118,23 +118,32 @@ impl<T> DerefMut for WriteGuard<'_, T> {
     }
 }
 
+#[cfg(not(shuttle))]
+type Inner = parext4_sync::Condvar;
+/// Shared with the timers of a simulation, which wake waiting threads.
+#[cfg(shuttle)]
+type Inner = std::sync::Arc<parext4_sync::Condvar>;
+
 /// A condition variable for a [`Mutex`].
 #[derive(Debug, Default)]
-pub(crate) struct Condvar(raw::Condvar);
+pub(crate) struct Condvar(Inner);
 
 impl Condvar {
     pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         self.0.wait(&mut guard.inner);
     }
 
-    /// Blocks while `condition` holds, but at most for `time`.
+    /// Blocks while `condition` holds, but at most for `time`. In a model no time passes.
     pub(crate) fn wait_while_for<T>(
         &self,
         guard: &mut MutexGuard<'_, T>,
         condition: impl FnMut(&mut T) -> bool,
         time: Duration,
     ) {
+        #[cfg(not(shuttle))]
         self.0.wait_while_for(&mut guard.inner, condition, time);
+        #[cfg(shuttle)]
+        super::simulated_time::wait_while_for(&self.0, &mut guard.inner, condition, time);
     }
 
     pub(crate) fn notify_all(&self) {

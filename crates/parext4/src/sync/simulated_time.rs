@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use shuttle::sync::Condvar;
-use shuttle::thread::{self, Thread};
+use parext4_sync::thread::{self, Thread};
+use parext4_sync::{Condvar, MutexGuard};
 
 /// The end of all simulations, in the year 5138.
 const LAST: Duration = Duration::from_secs(100_000_000_000);
@@ -118,9 +118,22 @@ pub fn park_timeout(time: Duration) {
     }
 }
 
+/// Blocks while `condition` holds, and in a simulation at most for `time`.
+pub(super) fn wait_while_for<T>(
+    condvar: &Arc<Condvar>,
+    guard: &mut MutexGuard<'_, T>,
+    mut condition: impl FnMut(&mut T) -> bool,
+    time: Duration,
+) {
+    let timer = Timer::of_condvar(time, condvar);
+    while !timer.is_over() && condition(guard) {
+        condvar.wait(guard);
+    }
+}
+
 /// A deadline. Dropping it ends the wake-ups.
 #[derive(Debug)]
-pub(super) struct Timer(Option<Key>);
+struct Timer(Option<Key>);
 
 impl Timer {
     fn of_thread(time: Duration) -> Self {
@@ -129,7 +142,7 @@ impl Timer {
 
     /// Returns a timer that notifies all threads of a condition variable. Outside a simulation its
     /// deadline never passes.
-    pub(super) fn of_condvar(time: Duration, condvar: &Arc<Condvar>) -> Self {
+    fn of_condvar(time: Duration, condvar: &Arc<Condvar>) -> Self {
         Self::start(time, || Waiter::Condvar(Arc::clone(condvar)))
     }
 
@@ -150,7 +163,7 @@ impl Timer {
     }
 
     /// Returns true once the deadline has passed.
-    pub(super) fn is_over(&self) -> bool {
+    fn is_over(&self) -> bool {
         self.0.is_some_and(|(deadline, _)| with(|time| time.now >= deadline).unwrap_or(true))
     }
 }

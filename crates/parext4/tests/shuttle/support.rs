@@ -195,11 +195,11 @@ fn is_wanted(fault: Fault) -> bool {
 /// Iterations come in rounds: if `run` uses several schedulers, each has its turn before the first
 /// has used all iterations.
 pub fn search(iterations: usize, faults: &[Fault], run: impl Fn(usize) + Sync) {
-    plant(Fault::None);
+    plant(None);
     run(without_fault(iterations));
     for &fault in faults.iter().filter(|&&fault| is_wanted(fault)) {
         let rounds = || {
-            plant(fault);
+            plant(Some(fault));
             (0..PATIENCE).for_each(|_| run(iterations));
         };
         // In a thread of its own: if a panic meets a lock that another task holds, the thread

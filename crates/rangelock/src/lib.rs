@@ -26,7 +26,7 @@ mod wake;
 mod word;
 
 #[cfg(shuttle)]
-pub use fault::Fault;
+pub use fault::{Fault, plant};
 pub use guard::{Guard, OwnedRangeGuard, RangeGuard};
 pub use lock::RangeLock;
 pub use range::{ByteRange, Mode};

@@ -1,8 +1,6 @@
 //! [`RangeLock`], and how a request enters the queues of its slots. The module `acquire` has the
 //! public methods that acquire ranges.
 
-#[cfg(shuttle)]
-use crate::fault::Fault;
 use crate::range::Access;
 use crate::slot::Locked;
 use crate::slots::{Slots, grant_or_wait};
@@ -92,13 +90,6 @@ impl RangeLock {
         waiters.sort_unstable();
         waiters.dedup();
         waiters.len()
-    }
-
-    /// Returns a lock with a planted defect, for the models.
-    #[cfg(shuttle)]
-    #[must_use]
-    pub fn with_fault(fault: Option<Fault>) -> Self {
-        Self { slots: Slots::new(crate::fault::Planted { fault }) }
     }
 
     /// Retries the word if its holder may release it soon, because a queue costs both requests

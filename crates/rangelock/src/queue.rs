@@ -20,7 +20,7 @@
 //! - Q5: a class has a grant or a waiter, and no two conflicting grants.
 
 use crate::class::{Class, LAST, Ticket, Waiting};
-use crate::fault::{Fault, Planted};
+use crate::fault::Fault;
 use crate::grid::{Grid, Id};
 use crate::range::{Access, ByteRange, Mode};
 use smallvec::SmallVec;
@@ -30,24 +30,15 @@ pub(crate) struct Queue<W> {
     classes: Grid<Class<W>>,
     waiting: u32,
     next_ticket: Ticket,
-    planted: Planted,
 }
 
 impl<W> Default for Queue<W> {
     fn default() -> Self {
-        Self::new(Planted::default())
+        Self { classes: Grid::default(), waiting: 0, next_ticket: 0 }
     }
 }
 
 impl<W> Queue<W> {
-    pub(crate) fn new(planted: Planted) -> Self {
-        Self { classes: Grid::default(), waiting: 0, next_ticket: 0, planted }
-    }
-
-    pub(crate) fn planted(&self) -> Planted {
-        self.planted
-    }
-
     /// Returns true if a request for `access` would have to wait now.
     #[inline]
     pub(crate) fn blocks(&self, access: Access) -> bool {
@@ -109,7 +100,7 @@ impl<W> Queue<W> {
             return self.release(access, granted);
         };
         self.remove_waiter(id, index);
-        if !self.planted.is(Fault::CancelGrantsNothing) {
+        if !Fault::CancelGrantsNothing.is_planted() {
             self.grant_after_removal(id, granted);
         }
     }
@@ -160,10 +151,10 @@ impl<W> Queue<W> {
 
     #[inline]
     fn blocks_before(&self, access: Access, ticket: Ticket) -> bool {
-        if self.planted.is(Fault::SkipOverlapCheck) {
+        if Fault::SkipOverlapCheck.is_planted() {
             return false;
         }
-        let ticket = if self.planted.is(Fault::PassWaiters) { 0 } else { ticket };
+        let ticket = if Fault::PassWaiters.is_planted() { 0 } else { ticket };
         self.classes.any_overlapping(access.range, |_, class| class.blocks(access.mode, ticket))
     }
 
@@ -199,7 +190,7 @@ impl<W> Queue<W> {
             }
             let first = self.remove_waiter(id, 0);
             *self.classes.value_mut(id).granted(mode) += 1;
-            if !self.planted.is(Fault::LoseWakeups) {
+            if !Fault::LoseWakeups.is_planted() {
                 granted.extend(first.map(|w| w.waker));
             }
         }

@@ -11,7 +11,7 @@
 //!   if and only if the queue is not empty.
 //! - W2: all waiting requests are in the queue, so no request passes a waiter by the word.
 
-use crate::fault::{Fault, Planted};
+use crate::fault::Fault;
 use crate::queue;
 use crate::range::Access;
 use crate::sync::{self, AtomicU64, Mutex, MutexGuard, Ordering};
@@ -31,10 +31,6 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    pub(crate) fn new(planted: Planted) -> Self {
-        Self { word: AtomicU64::new(FREE), queue: Mutex::new(Queue::new(planted)) }
-    }
-
     /// Grants the access of `word` in the slot's word. Returns false if the slot's word cannot hold
     /// it now.
     #[inline(always)]
@@ -77,7 +73,7 @@ impl Slot {
             // The swap synchronizes with releases by the word. It is sequentially consistent,
             // because the caller may read the count of wide requests next.
             let found = word::holders(self.word.swap(QUEUED, Ordering::SeqCst));
-            if let Some((access, count)) = found.filter(|_| !queue.planted().is(Fault::InflateDropsHolders)) {
+            if let Some((access, count)) = found.filter(|_| !Fault::InflateDropsHolders.is_planted()) {
                 queue.grant_many(access, count);
             }
         }
@@ -96,12 +92,12 @@ impl Locked<'_> {
     /// Unlocks the empty queue and leaves the word `QUEUED`, so that it can never be acquired
     /// again.
     pub(crate) fn retire(mut self) {
-        self.retired = !self.queue.planted().is(Fault::ReuseSingleSlot);
+        self.retired = !Fault::ReuseSingleSlot.is_planted();
     }
 
     /// Empties the queue and returns its content as a word, if one word can hold it.
     fn deflate(&mut self) -> Option<u64> {
-        if self.queue.ranges() == 0 || self.queue.planted().is(Fault::DeflateInUse) {
+        if self.queue.ranges() == 0 || Fault::DeflateInUse.is_planted() {
             return Some(FREE);
         }
         // A single holder stays in the queue: the next request for another range would inflate the

@@ -26,7 +26,7 @@
 //! - S3: if one of two conflicting requests that arrive after the expansion is wide, the later one
 //!   enters the wide slot, or another slot, after the earlier one has entered it.
 
-use crate::fault::{Fault, Planted};
+use crate::fault::Fault;
 use crate::range::Access;
 use crate::slot::{Locked, Queue, Slot};
 use crate::slot_set::SlotSet;
@@ -53,15 +53,9 @@ pub(crate) struct Slots {
     single: Slot,
     table: OnceLock<Box<Table>>,
     collisions: AtomicUsize,
-    planted: Planted,
 }
 
 impl Slots {
-    #[cfg(shuttle)]
-    pub(crate) fn new(planted: Planted) -> Self {
-        Self { single: Slot::new(planted), planted, ..Self::default() }
-    }
-
     /// Returns the table if the lock has expanded.
     #[inline(always)]
     pub(crate) fn table(&self) -> Option<&Table> {
@@ -75,7 +69,7 @@ impl Slots {
         if UNLOCKED {
             return Some(Placement::nowhere(access));
         }
-        let (word, placement) = (word::of(access)?, Placement::of(access, self.planted));
+        let (word, placement) = (word::of(access)?, Placement::of(access));
         let acquired = match self.table() {
             None => self.single.try_acquire(word),
             Some(table) => self.try_acquire_slots(table, placement, word),
@@ -94,7 +88,7 @@ impl Slots {
                 .held()
                 .is_some_and(|held| held.range == access.range || !self.count_collision());
         };
-        let slots = Placement::of(access, self.planted).slots;
+        let slots = Placement::of(access).slots;
         slots.sole().is_some_and(|slot| table.slot(slot).held().is_some())
     }
 
@@ -104,7 +98,7 @@ impl Slots {
             Some(slot) => table.slot(slot).try_acquire(word),
             None => self.try_acquire_several(table, placement, word),
         };
-        if acquired && table.has_wide() && !self.planted.is(Fault::IgnoreWide) {
+        if acquired && table.has_wide() && !Fault::IgnoreWide.is_planted() {
             self.release(placement);
             return false;
         }
@@ -119,7 +113,7 @@ impl Slots {
         let mut acquired = SlotSet::EMPTY;
         for slot in placement.slots.iter() {
             if !table.slot(slot).try_acquire(word) {
-                if acquired != SlotSet::EMPTY && !self.planted.is(Fault::KeepPartialGrant) {
+                if acquired != SlotSet::EMPTY && !Fault::KeepPartialGrant.is_planted() {
                     self.release_queued(placement.with_slots(acquired));
                 }
                 return false;
@@ -139,7 +133,7 @@ impl Slots {
             None => self.single.try_release(word),
             Some(table) => placement.sole_slot().is_some_and(|slot| table.slot(slot).try_release(word)),
         });
-        if !released && !self.planted.is(Fault::ReleaseIgnoresQueue) {
+        if !released && !Fault::ReleaseIgnoresQueue.is_planted() {
             self.release_queued(placement);
         }
     }
@@ -159,7 +153,7 @@ impl Slots {
                 table.uncount_wide(placement);
             }
         }
-        wake_all(granted, self.planted);
+        wake_all(granted);
     }
 
     /// Removes a request that `waiter` waited for, whether it has been granted or not.
@@ -175,7 +169,7 @@ impl Slots {
                 table.uncount_wide(placement);
             }
         }
-        wake_all(granted, self.planted);
+        wake_all(granted);
     }
 
     /// Replaces a granted access by `to`, which it must contain.
@@ -187,14 +181,14 @@ impl Slots {
         let placement = match self.lock_single() {
             Ok(mut single) => {
                 single.narrow(from.access, to, &mut granted);
-                Placement::of(to, self.planted)
+                Placement::of(to)
             }
             Err(table) => {
-                let placement = from.narrowed(to, self.planted);
+                let placement = from.narrowed(to);
                 for slot in table.slots_of(placement) {
                     slot.lock().narrow(from.access, to, &mut granted);
                 }
-                if !self.planted.is(Fault::ShrinkKeepsSlots) {
+                if !Fault::ShrinkKeepsSlots.is_planted() {
                     for slot in from.slots.without(placement.slots).iter() {
                         table.slot(slot).lock().release(from.access, &mut granted);
                     }
@@ -202,7 +196,7 @@ impl Slots {
                 placement
             }
         };
-        wake_all(granted, self.planted);
+        wake_all(granted);
         placement
     }
 
@@ -215,14 +209,14 @@ impl Slots {
         access: Access,
         mut enter: impl FnMut(&mut [Locked<'_>], Placement) -> bool,
     ) -> Option<Placement> {
-        let placement = Placement::of(access, self.planted);
+        let placement = Placement::of(access);
         match self.lock_single() {
             Ok(mut single) => {
                 let entered = enter(std::slice::from_mut(&mut single), placement);
                 self.expand_if_crowded(single);
                 entered.then_some(placement)
             }
-            Err(table) => table.enter(placement, self.planted, enter),
+            Err(table) => table.enter(placement, enter),
         }
     }
 
@@ -244,7 +238,7 @@ impl Slots {
         if let Some(table) = self.table() {
             return Err(table);
         }
-        let retired = || self.table().is_some() && !self.planted.is(Fault::MissExpansion);
+        let retired = || self.table().is_some() && !Fault::MissExpansion.is_planted();
         let single = self.single.lock_unless(retired);
         single.ok_or_else(|| self.table().expect("the single slot retires only when the table is set"))
     }
@@ -266,17 +260,17 @@ impl Slots {
     /// Returns a new table with all requests of `single` in its slots.
     #[cold]
     fn expand(&self, single: &mut Queue) -> Box<Table> {
-        let table = Box::new(Table::new(self.planted));
+        let table = Box::new(Table::new());
         let (granted, waiting) = single.take_all();
-        if !self.planted.is(Fault::ExpandDropsHolders) {
+        if !Fault::ExpandDropsHolders.is_planted() {
             for access in granted {
-                let placement = Placement::of(access, self.planted);
+                let placement = Placement::of(access);
                 table.slots_of(placement).for_each(|slot| slot.lock().grant(access));
             }
         }
-        if !self.planted.is(Fault::ExpandDropsWaiters) {
+        if !Fault::ExpandDropsWaiters.is_planted() {
             for (access, waiter) in waiting {
-                let slots = table.slots_of(Placement::of(access, self.planted));
+                let slots = table.slots_of(Placement::of(access));
                 let blocked = slots.filter(|slot| grant_or_wait(&mut slot.lock(), access, &waiter)).count();
                 // The waiter has counted the single slot. At least one slot of the table blocks it,
                 // too, because what blocked it there has moved.

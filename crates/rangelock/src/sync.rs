@@ -1,19 +1,9 @@
 //! The concurrency primitives of this crate. All other modules import them from here, so that
 //! `--cfg shuttle` model-checks the code that ships.
 
-#[cfg(not(shuttle))]
-pub(crate) use std::{
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
-    sync::{Condvar, Mutex, MutexGuard},
-    thread_local,
-};
-
-#[cfg(shuttle)]
-pub(crate) use shuttle::{
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
-    sync::{Condvar, Mutex, MutexGuard},
-    thread_local,
-};
+pub(crate) use parext4_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+pub(crate) use parext4_sync::std_locks::{Condvar, Mutex, MutexGuard};
+pub(crate) use parext4_sync::thread_local;
 
 use std::sync::PoisonError;
 

@@ -11,7 +11,7 @@
 //! consistent, so at least one of two such requests sees the other, and enters a queue in which the
 //! other is, too.
 
-use crate::fault::{Fault, Planted};
+use crate::fault::Fault;
 use crate::range::Access;
 use crate::slot::{Locked, Slot};
 use crate::slot_set::{SLOTS, SlotSet, is_wide};
@@ -55,9 +55,9 @@ enum InWideSlot {
 impl Placement {
     /// Returns the placement of `access` in the slots of its range, without the wide slot.
     #[inline(always)]
-    pub(crate) fn of(access: Access, planted: Planted) -> Self {
+    pub(crate) fn of(access: Access) -> Self {
         let slots = SlotSet::of(access.range);
-        let slots = if planted.is(Fault::EnterFirstSlotOnly) { slots.lowest() } else { slots };
+        let slots = if Fault::EnterFirstSlotOnly.is_planted() { slots.lowest() } else { slots };
         Self { access, in_wide_slot: InWideSlot::No, slots }
     }
 
@@ -79,19 +79,19 @@ impl Placement {
     }
 
     /// Returns the placement of this request after its access shrinks to `to`.
-    pub(crate) fn narrowed(self, to: Access, planted: Planted) -> Self {
+    pub(crate) fn narrowed(self, to: Access) -> Self {
         // A wide request keeps its slots. A narrow request that waits for it may be granted in a
         // slot of `to` that the wide request never entered: it must not find itself queued after it
         // there.
-        let keeps_slots = self.in_wide_slot == InWideSlot::Wide && !planted.is(Fault::ShrinkMovesWide);
-        let slots = if keeps_slots { self.slots } else { Self::of(to, planted).slots };
+        let keeps_slots = self.in_wide_slot == InWideSlot::Wide && !Fault::ShrinkMovesWide.is_planted();
+        let slots = if keeps_slots { self.slots } else { Self::of(to).slots };
         Self { access: to, slots, ..self }
     }
 }
 
 impl Table {
-    pub(crate) fn new(planted: Planted) -> Self {
-        let slot = |_| Slot::new(planted);
+    pub(crate) fn new() -> Self {
+        let slot = |_| Slot::default();
         Self { slots: std::array::from_fn(slot), wide_slot: slot(0), wide_count: WideCount::default() }
     }
 
@@ -133,7 +133,6 @@ impl Table {
     pub(crate) fn enter(
         &self,
         mut placement: Placement,
-        planted: Planted,
         mut enter: impl FnMut(&mut [Locked<'_>], Placement) -> bool,
     ) -> Option<Placement> {
         let mut locked = SmallVec::<[Locked<'_>; 4]>::new();
@@ -143,13 +142,13 @@ impl Table {
                 self.wide_count.increment();
                 placement.in_wide_slot = InWideSlot::Wide;
                 placement.slots =
-                    if planted.is(Fault::WideSkipsSlots) { SlotSet::EMPTY } else { self.busy() };
+                    if Fault::WideSkipsSlots.is_planted() { SlotSet::EMPTY } else { self.busy() };
             } else if self.has_wide() {
                 locked.push(self.wide_slot.lock());
                 placement.in_wide_slot = InWideSlot::Narrow;
             }
             for slot in placement.slots.iter() {
-                if planted.is(Fault::EnterSlotsOneByOne) && !locked.is_empty() {
+                if Fault::EnterSlotsOneByOne.is_planted() && !locked.is_empty() {
                     enter(&mut locked, placement);
                     locked.clear();
                 }
@@ -157,7 +156,7 @@ impl Table {
             }
             // A wide request that arrived after the first check may have found these slots free.
             let missed_wide = placement.in_wide_slot == InWideSlot::No && self.has_wide();
-            if !missed_wide || planted.is(Fault::CheckWideOnce) {
+            if !missed_wide || Fault::CheckWideOnce.is_planted() {
                 break;
             }
             locked.clear();

@@ -1,6 +1,6 @@
 //! Wakes waiting requests: unparks threads and runs callbacks.
 
-use crate::fault::{Fault, Planted};
+use crate::fault::Fault;
 use crate::sync::{self, AtomicUsize, Condvar, Mutex, Ordering};
 use std::any::Any;
 use std::cell::RefCell;
@@ -45,9 +45,9 @@ impl Waiter {
     }
 
     /// Counts the grant of one slot. Returns true if it was the last.
-    fn granted_by_slot(&self, planted: Planted) -> bool {
+    fn granted_by_slot(&self) -> bool {
         // This synchronizes the waiter with the release of the last holder in every slot.
-        self.slots.fetch_sub(1, Ordering::AcqRel) == 1 || planted.is(Fault::WakeAtFirstSlot)
+        self.slots.fetch_sub(1, Ordering::AcqRel) == 1 || Fault::WakeAtFirstSlot.is_planted()
     }
 
     /// Blocks the thread until the request is granted. Returns the time since the waiter was made.
@@ -112,10 +112,10 @@ impl Parker {
 /// Counts the grant of one slot for each waiter of `granted`, and wakes the waiters for which it
 /// was the last. Wakes threads before it runs callbacks, which may take long. The caller must hold
 /// no lock.
-pub(crate) fn wake_all(granted: Vec<Arc<Waiter>>, planted: Planted) {
+pub(crate) fn wake_all(granted: Vec<Arc<Waiter>>) {
     let mut callbacks = VecDeque::new();
     for waiter in granted {
-        if !waiter.granted_by_slot(planted) {
+        if !waiter.granted_by_slot() {
             continue;
         }
         match &waiter.waker {

@@ -127,6 +127,8 @@ fn new_ranges() -> RangeLock {
 
 #[cfg(shuttle)]
 fn new_ranges() -> RangeLock {
-    use crate::fault::{Fault, guarded};
-    RangeLock::with_fault(guarded!(Fault::PassWaiters, None, Some(rangelock::Fault::PassWaiters)))
+    // The faults of the range lock have their own switch.
+    let passes_waiters = crate::fault::Fault::PassWaiters.is_planted();
+    rangelock::plant(passes_waiters.then_some(rangelock::Fault::PassWaiters));
+    RangeLock::new()
 }

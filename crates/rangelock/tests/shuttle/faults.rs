@@ -81,3 +81,11 @@ fn a_cancel_that_grants_nothing_is_found() {
     check_finds(Fault::CancelGrantsNothing, Start::New, cancel_unblocks);
     check_finds(Fault::CancelGrantsNothing, Start::Expanded, cancel_unblocks);
 }
+
+#[test]
+fn every_fault_has_a_model() {
+    let models = include_str!("faults.rs");
+    for fault in Fault::ALL {
+        assert!(models.contains(&format!("Fault::{fault:?}")), "{fault:?} is missing");
+    }
+}

@@ -1,6 +1,6 @@
 //! Runs a model under both schedulers, from a new and from an expanded lock.
 
-use rangelock::{ByteRange, Fault, Mode, RangeLock};
+use rangelock::{ByteRange, Fault, Mode, RangeLock, plant};
 use shuttle::sync::atomic::{AtomicU64, Ordering};
 use shuttle::thread;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ pub(crate) enum Start {
 }
 
 impl Start {
-    fn lock(self, fault: Option<Fault>) -> Arc<RangeLock> {
-        let lock = Arc::new(RangeLock::with_fault(fault));
+    fn lock(self) -> Arc<RangeLock> {
+        let lock = Arc::new(RangeLock::new());
         if matches!(self, Self::Expanded) {
             drop([0, 1, 2].map(|byte| lock.lock_owned(ByteRange::new(byte, byte + 1), Mode::Shared)));
         }
@@ -37,8 +37,8 @@ impl Start {
 pub(crate) fn check(model: Model) {
     let iterations = without_fault();
     for start in [Start::New, Start::Expanded] {
-        shuttle::check_random(move || model(start.lock(None)), iterations);
-        shuttle::check_pct(move || model(start.lock(None)), iterations, PCT_DEPTH);
+        shuttle::check_random(move || model(start.lock()), iterations);
+        shuttle::check_pct(move || model(start.lock()), iterations, PCT_DEPTH);
     }
 }
 
@@ -50,16 +50,20 @@ fn without_fault() -> usize {
     ((ITERATIONS as f64 * factor) as usize).max(1)
 }
 
-/// Returns true if `work` panics. Runs it on a new thread: after a panic while another task holds a
-/// lock, shuttle leaves the thread marked as panicking.
-fn fails(work: impl FnOnce() + Send + 'static) -> bool {
-    std::thread::spawn(work).join().is_err()
+/// Returns true if `work` panics with `fault` planted. Runs it on a new thread: after a panic while
+/// another task holds a lock, shuttle leaves the thread marked as panicking.
+fn fails(fault: Fault, work: impl FnOnce() + Send + 'static) -> bool {
+    let faulty = move || {
+        plant(Some(fault));
+        work();
+    };
+    std::thread::spawn(faulty).join().is_err()
 }
 
-/// Asserts that both schedulers make `model` fail on a lock with `fault`.
+/// Asserts that both schedulers make `model` fail with `fault`.
 pub(crate) fn check_finds(fault: Fault, start: Start, model: Model) {
-    let run = move || model(start.lock(Some(fault)));
-    let finds = fails(move || shuttle::check_random(run, ITERATIONS));
+    let run = move || model(start.lock());
+    let finds = fails(fault, move || shuttle::check_random(run, ITERATIONS));
     assert!(finds, "the random scheduler misses {fault:?} from {start:?}");
     check_pct_finds(fault, start, model);
 }
@@ -67,8 +71,8 @@ pub(crate) fn check_finds(fault: Fault, start: Start, model: Model) {
 /// Like [`check_finds`] with the PCT scheduler only: for faults that need one thread delayed for
 /// longer than the random scheduler ever does.
 pub(crate) fn check_pct_finds(fault: Fault, start: Start, model: Model) {
-    let run = move || model(start.lock(Some(fault)));
-    let finds = fails(move || shuttle::check_pct(run, ITERATIONS, PCT_DEPTH));
+    let run = move || model(start.lock());
+    let finds = fails(fault, move || shuttle::check_pct(run, ITERATIONS, PCT_DEPTH));
     assert!(finds, "the PCT scheduler misses {fault:?} from {start:?}");
 }
 

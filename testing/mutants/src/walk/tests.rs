@@ -98,7 +98,7 @@ fn constants_tests_and_configuration_are_left_alone() {
     let source = "const A: u8 = 1 + 2; const fn g() -> bool { a == b } #[cfg(test)] mod tests { fn f() { a.b(); c.d(); } }
         #[cfg(any(test, shuttle))] fn h() -> bool { a }
         impl fmt::Debug for T { fn fmt(&self) -> bool { a } }
-        fn f() -> T { debug_assert!(a == b); if cfg!(shuttle) && panicking() { return; } if OFF { return; } if p.is(Fault::A) && d { a.b(); } let x: [u8; 1 + 2] = [0; 1 + 2]; x }
+        fn f() -> T { debug_assert!(a == b); if cfg!(shuttle) && panicking() { return; } if OFF { return; } if Fault::A.is_planted() && d { a.b(); } let x: [u8; 1 + 2] = [0; 1 + 2]; x }
         const fn plain() -> T { b == c }";
     assert_eq!(found(source), ["plain: b == c → b != c"]);
 }

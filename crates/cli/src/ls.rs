@@ -151,7 +151,7 @@ impl Lister<'_> {
                 writeln!(self.out, ":")?;
             }
             let (mut lines, mut subdirs) = (Vec::new(), Vec::new());
-            let opened = volume.node(next.dir).map_err(anyhow::Error::from);
+            let opened = volume.inode_ref(next.dir).map_err(anyhow::Error::from);
             let read = opened.and_then(|dir| {
                 visited.enter(&dir)?;
                 self.read(path, &dir, &mut lines, &mut subdirs)

@@ -40,7 +40,7 @@ impl Iterator for Entries {
         let next = self.first.take().map(Ok).or_else(|| self.rest.next())?;
         Some(next.map_err(Into::into).and_then(|entry| {
             check_name(entry.name())?;
-            let (ino, file_type, node) = (entry.ino(), entry.file_type(), entry.node());
+            let (ino, file_type, node) = (entry.ino(), entry.file_type(), entry.inode_ref());
             Ok(Entry { name: entry.name().to_vec(), ino, file_type, node })
         }))
     }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 
 use fuser::{Config, MountOption, Session, SessionACL};
 use parext4::Volume;
+use parext4::server::ServerVolume as _;
 use rustix::mount::{FsOpenFlags, fsopen};
 
 use crate::connection::{connection_of, extend_read_ahead};

@@ -28,7 +28,7 @@ use crate::volume::Volume;
 /// # Errors
 /// If the map cannot be loaded.
 pub fn limit_nodes(file: &DirectFile, entries: usize) -> Result<()> {
-    let node = file.node();
+    let node = file.inode_ref();
     let BlockMap::Extents(map) = node.engine.block_map(&node.inode)? else { return Err(no_tree()) };
     map.lock().set_capacity(entries);
     Ok(())
@@ -69,7 +69,7 @@ fn no_tree() -> Error {
 /// # Errors
 /// If the map cannot be loaded.
 pub fn nodes_fit(file: &DirectFile) -> Result<bool> {
-    let node = file.node();
+    let node = file.inode_ref();
     let BlockMap::Extents(map) = node.engine.block_map(&node.inode)? else { return Err(no_tree()) };
     Ok(map.lock().nodes_fit())
 }
@@ -81,7 +81,7 @@ pub fn nodes_fit(file: &DirectFile) -> Result<bool> {
 /// [`Error::NoSpace`](crate::Error::NoSpace).
 pub fn map_ahead(file: &DirectFile, first: u32, blocks: u32) -> Result<()> {
     let blocks = BlockRange::starting_at(FileBlock(first)).take(blocks);
-    file.node().fill(blocks, first.into(), Growth::Append)
+    file.inode_ref().fill(blocks, first.into(), Growth::Append)
 }
 
 /// The owner of a protected volume, whose thread is the model's.
@@ -141,7 +141,7 @@ pub fn write_back_turn(volume: &Volume, pages: u32) -> Result<bool> {
 /// Takes the file off the list of dirty files if it is clean, as a write-back thread does after its
 /// turn.
 pub fn unlist_if_clean(file: &DirectFile) {
-    let node = file.node();
+    let node = file.inode_ref();
     if let Some(cached) = node.inode.cached() {
         node.engine.dirty().remove_if_clean(&node.inode, cached);
     }

@@ -9,7 +9,7 @@
 //!
 //! ```
 //! # let volume = testkit::volume::scratch();
-//! use parext4::server::{ServerNode, ServerVolume};
+//! use parext4::server::{ServerInode, ServerVolume};
 //!
 //! volume.write("/file", "text")?;
 //! volume.resolve("/file")?.touch_modified()?;
@@ -18,6 +18,7 @@
 //! ```
 
 use std::ops::Range;
+use std::path::Path;
 
 use parext4_format::InodeNo;
 
@@ -26,6 +27,7 @@ pub use crate::file::PageFault;
 use crate::file::{DirectFile, File};
 use crate::inode_ref::InodeRef;
 pub use crate::map_update::SpaceWait;
+use crate::namespace::{NewInode, RenameMode};
 pub use crate::volume::OpenResources;
 use crate::volume::Volume;
 
@@ -78,6 +80,37 @@ pub trait ServerVolume: sealed::Sealed {
     /// # Ok::<(), parext4::Error>(())
     /// ```
     fn watch_blocks(&self, watcher: impl Fn(InodeNo) + Send + Sync + 'static);
+
+    /// Returns the inode that has the number `ino` now, of any generation, for callers that compare
+    /// the generation themselves. Does not find an inode without a name, even while a [`InodeRef`]
+    /// keeps it.
+    ///
+    /// ```
+    /// # use parext4::server::ServerVolume;
+    /// # let volume = testkit::volume::scratch();
+    /// let ino = volume.metadata("/lost+found")?.ino;
+    /// assert_eq!(volume.inode_by_number(ino)?.ino(), ino);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`Volume::inode_ref`].
+    fn inode_by_number(&self, ino: InodeNo) -> Result<InodeRef>;
+
+    /// Records in the superblock the directory on which the volume is mounted; `dumpe2fs` shows it.
+    /// The first 64 bytes of the path are kept. Durable with the next commit.
+    ///
+    /// ```
+    /// # use parext4::server::ServerVolume;
+    /// # let volume = testkit::volume::scratch();
+    /// volume.set_last_mounted("/mnt/data".as_ref())?;
+    /// assert_eq!(volume.last_mounted(), b"/mnt/data");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the volume cannot be changed.
+    fn set_last_mounted(&self, dir: &Path) -> Result<()>;
 }
 
 impl ServerVolume for Volume {
@@ -96,10 +129,18 @@ impl ServerVolume for Volume {
     fn watch_blocks(&self, watcher: impl Fn(InodeNo) + Send + Sync + 'static) {
         Volume::watch_blocks(self, watcher)
     }
+
+    fn inode_by_number(&self, ino: InodeNo) -> Result<InodeRef> {
+        Volume::inode_by_number(self, ino)
+    }
+
+    fn set_last_mounted(&self, dir: &Path) -> Result<()> {
+        Volume::set_last_mounted(self, dir)
+    }
 }
 
 /// What a server needs of a [`InodeRef`].
-pub trait ServerNode: sealed::Sealed {
+pub trait ServerInode: sealed::Sealed {
     /// Returns this reference as one that its owner drops soon, without an action of a user, once
     /// no other reference keeps an inode without names. So an operation that finds no space waits
     /// for the deletion of the inode, for at most 10 seconds. Clones of the reference are ordinary
@@ -109,7 +150,7 @@ pub trait ServerNode: sealed::Sealed {
     /// program uses it any more.
     ///
     /// ```
-    /// # use parext4::server::ServerNode;
+    /// # use parext4::server::ServerInode;
     /// # let volume = testkit::volume::scratch();
     /// volume.write("/file", "text")?;
     /// let node = volume.resolve("/file")?.departing();
@@ -132,7 +173,7 @@ pub trait ServerNode: sealed::Sealed {
     /// caller decides which bits to clear, and when.
     ///
     /// ```
-    /// # use parext4::server::ServerNode;
+    /// # use parext4::server::ServerInode;
     /// # let volume = testkit::volume::scratch();
     /// use parext4::SetAttributes;
     ///
@@ -165,9 +206,40 @@ pub trait ServerNode: sealed::Sealed {
     /// [`Error::NotPermitted`] if the inode is immutable; corruption; an error if the volume
     /// cannot be changed.
     fn remove_capabilities(&self) -> Result<()>;
+
+    /// Sets the time of last access to now. The caller decides whether a read does that.
+    ///
+    /// ```
+    /// # use parext4::server::ServerInode;
+    /// # let volume = testkit::volume::scratch();
+    /// volume.write("/a", "text")?;
+    /// let node = volume.resolve("/a")?;
+    /// node.touch_accessed()?;
+    /// assert!(node.metadata().atime >= node.metadata().crtime);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns an error if the volume may not be changed.
+    fn touch_accessed(&self) -> Result<()>;
+
+    /// Like [`InodeRef::rename`], and atomically puts a *whiteout* in the place of the old
+    /// name: a character device 0:0 without permissions, with which overlay file systems record a
+    /// removed name. `owner` is the whiteout's owner.
+    ///
+    /// # Errors
+    /// As [`InodeRef::rename`]; [`Error::Invalid`] for an exchange, [`Error::NoInodes`].
+    fn rename_with_whiteout(
+        &self,
+        name: &[u8],
+        new_dir: &InodeRef,
+        new_name: &[u8],
+        mode: RenameMode,
+        owner: &NewInode,
+    ) -> Result<()>;
 }
 
-impl ServerNode for InodeRef {
+impl ServerInode for InodeRef {
     fn departing(self) -> Self {
         InodeRef::departing(self)
     }
@@ -186,6 +258,21 @@ impl ServerNode for InodeRef {
 
     fn remove_capabilities(&self) -> Result<()> {
         InodeRef::remove_capabilities(self)
+    }
+
+    fn touch_accessed(&self) -> Result<()> {
+        InodeRef::touch_accessed(self)
+    }
+
+    fn rename_with_whiteout(
+        &self,
+        name: &[u8],
+        new_dir: &InodeRef,
+        new_name: &[u8],
+        mode: RenameMode,
+        owner: &NewInode,
+    ) -> Result<()> {
+        InodeRef::rename_with_whiteout(self, name, new_dir, new_name, mode, owner)
     }
 }
 

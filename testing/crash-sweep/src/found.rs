@@ -31,7 +31,7 @@ pub fn read_tree(volume: &Volume, root: &str) -> Result<Tree, String> {
             if ["/lost+found", COMMIT_FILE, USED].contains(&name.as_str()) && root.is_empty() {
                 continue;
             }
-            let node = entry.node().map_err(|e| format!("{name}: {e}"))?;
+            let node = entry.inode_ref().map_err(|e| format!("{name}: {e}"))?;
             let kind = kind(&node, &mut tree, &mut keys).map_err(|e| format!("{name}: {e}"))?;
             if kind == Kind::Directory {
                 if !visited.insert(node.ino().get()) {

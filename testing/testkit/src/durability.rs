@@ -58,7 +58,7 @@ impl DurabilityModel {
                 state.names.insert(path, Name::Directory);
                 continue;
             };
-            let number = FOUND + u64::from(file.node().ino().get());
+            let number = FOUND + u64::from(file.inode_ref().ino().get());
             state.files.insert(number, Arc::new(read(&file)?));
             state.names.insert(path, Name::File(number));
         }
@@ -207,7 +207,7 @@ impl DurabilityModel {
 
 /// Returns the number of inodes of the names found. Directories have one name.
 fn inodes(found: &BTreeMap<String, Option<DirectFile>>) -> usize {
-    let files: BTreeSet<_> = found.values().flatten().map(|file| file.node().ino().get()).collect();
+    let files: BTreeSet<_> = found.values().flatten().map(|file| file.inode_ref().ino().get()).collect();
     found.values().filter(|file| file.is_none()).count() + files.len()
 }
 

@@ -61,7 +61,7 @@ fn the_longest_path_goes_into_an_archive_and_out_of_it() {
     scratch.ok(&["put", "-q", "--tar", &archive, &scratch.inside("/copy")]);
 
     let volume = Volume::open(scratch.image()).unwrap();
-    let dir = volume.node(longest).unwrap();
+    let dir = volume.inode_ref(longest).unwrap();
     dir.unlink(&name).unwrap();
     dir.mkdir(&name, &new).unwrap();
     drop(dir);

@@ -99,7 +99,7 @@ impl Copy for FileCopy<'_> {
             // A copy has its full length only when it has all its data, however the command ends.
             // Ranges that are not written are holes.
             self.dest.set_len(metadata.size)?;
-            attributes::set(&entry, path, file.node(), metadata, shared)?;
+            attributes::set(&entry, path, file.inode_ref(), metadata, shared)?;
             // With its final owner, and before the inode can be freed.
             if let Some(identity) = identity {
                 let _ = identity.set(entry.identity()?);

@@ -155,7 +155,7 @@ impl<'a> Walker<'a> {
         for (index, id) in directories.into_iter().enumerate().rev() {
             let path = outside.path(outside.place(index));
             let mut set = || {
-                let (node, dir) = (volume.node(id)?, outside.open(Some(index))?);
+                let (node, dir) = (volume.inode_ref(id)?, outside.open(Some(index))?);
                 let made = CreatedEntry::resolve(&dir, OsStr::new("."))?;
                 attributes::merge(&made, &path, &node, &node.metadata(), shared)
             };

@@ -137,12 +137,12 @@ impl<'a> CreatedFile<'a> {
             if self.file.size() != self.size || self.size > SMALL as u64 {
                 self.file.set_len(self.size)?;
             }
-            self.file.node().set_attributes(attributes)
+            self.file.inode_ref().set_attributes(attributes)
         };
         self.settle(complete())?;
         self.settled.store(true, Ordering::Relaxed);
         if let Some(slot) = &self.job.slot {
-            let _ = slot.set(self.file.node().id());
+            let _ = slot.set(self.file.inode_ref().id());
         }
         self.job.shared.report.file_done();
         self.job.shared.durable.complete(self.job.place.path.clone())
@@ -209,7 +209,7 @@ impl FileCopy<'_> {
     /// Copies the extended attributes. Returns the attributes to set afterwards.
     pub fn copy_xattrs(&self) -> Result<SetAttributes> {
         let job = &self.created.job;
-        let node = self.created.file.node();
+        let node = self.created.file.inode_ref();
         let copy = || -> Result<Attributes> {
             let source = Source::File(&self.source, &job.source);
             let attributes = self.attributes.copy_xattrs(&source, node, &job.shared.report)?;

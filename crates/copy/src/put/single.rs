@@ -30,9 +30,9 @@ pub fn put(volume: &Volume, input: Input<'_>, dest: &Path, shared: &Shared<'_>) 
     let (source, mut input) = input.into_reader(shared.report.cancel())?;
     let job = FileJob { source: source.into(), place, slot: None, shared };
     let mut created = job.create(&NewInode::new().permissions(PERMISSIONS), 0)?;
-    let mut attributes = Attributes::of_copy(&created.file.node().metadata());
+    let mut attributes = Attributes::of_copy(&created.file.inode_ref().metadata());
     (attributes.uid, attributes.gid) = (geteuid().as_raw(), getegid().as_raw());
     created.write_all(|bytes, _| input.read(bytes), &mut AlignedBuf::zeroed(CHUNK))?;
-    shared.rules.set_xattrs(created.file.node())?;
+    shared.rules.set_xattrs(created.file.inode_ref())?;
     created.finish(&shared.rules.applied(attributes, false).all())
 }

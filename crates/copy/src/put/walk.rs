@@ -92,8 +92,8 @@ impl<'a> Walker<'a> {
             return Err(refused!("the first name of this file was not copied"));
         };
         let place =
-            Destination { parent: self.volume.node(parent)?, name, path, other_kind: OtherKind::Stays };
-        place.link(&self.volume.node(first)?)?;
+            Destination { parent: self.volume.inode_ref(parent)?, name, path, other_kind: OtherKind::Stays };
+        place.link(&self.volume.inode_ref(first)?)?;
         self.done(place.path)
     }
 
@@ -102,7 +102,7 @@ impl<'a> Walker<'a> {
         let Self { volume, shared, directories, .. } = self;
         for (source, id, attributes) in directories {
             let complete = || -> Result<()> {
-                let node = volume.node(id)?;
+                let node = volume.inode_ref(id)?;
                 let source = Source::Path(&source);
                 let attributes = attributes.copy_xattrs(&source, &node, &shared.report)?;
                 shared.rules.set_xattrs(&node)?;
@@ -161,7 +161,7 @@ impl<'a> Walker<'a> {
     /// Makes `place` a further name of a complete copy. Returns false if the copy has lost its last
     /// name, because files of a later source replaced it.
     fn link_to(&self, copy: InodeId, place: &Destination) -> Result<bool> {
-        let link = || place.link(&self.volume.node(copy)?);
+        let link = || place.link(&self.volume.inode_ref(copy)?);
         match link() {
             Err(error) if matches!(error.root(), Error::Volume(parext4::Error::NotFound(_))) => Ok(false),
             linked => linked.map(|()| true),

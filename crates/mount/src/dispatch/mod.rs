@@ -249,7 +249,7 @@ mod tests {
         let volume = dispatcher.server.volume().unwrap();
         volume.write("/file", "text").unwrap();
         let file = volume.open_direct("/file", &OpenOptions::new().write(true)).unwrap();
-        let ino = INodeNo(file.node().ino().get().into());
+        let ino = INodeNo(file.inode_ref().ino().get().into());
         let pages = Arc::new(KernelPages::new(ino, true));
         let open = OpenFile::new(file, Arc::clone(&pages), libc::O_RDWR, Cache::Writeback, true, true);
         let handle = dispatcher.server.open_files.add(open);

@@ -1,7 +1,7 @@
 //! Counts the look-ups of each inode of which the kernel was told.
 //!
 //! The kernel may know every inode of the volume, so an entry is a number and two counts, and pins
-//! no inode: the volume reads an inode again when a request names it ([`Volume::node`]). The
+//! no inode: the volume reads an inode again when a request names it ([`Volume::inode_ref`]). The
 //! exception is an inode that has lost its last name. Only a [`InodeRef`] keeps the volume from
 //! deleting it, so its entry holds one until the kernel forgets the inode.
 //!
@@ -19,7 +19,7 @@ use std::collections::hash_map::Entry as Slot;
 use std::sync::Arc;
 
 use fuser::INodeNo;
-use parext4::server::ServerNode;
+use parext4::server::ServerInode;
 use parext4::{InodeId, InodeNo, InodeRef, Volume};
 use parext4_sync::Mutex;
 
@@ -60,7 +60,7 @@ impl LookupCounts {
 
     /// Returns the inode that a request names, except for the root, which the kernel never forgets.
     /// The kernel forgets an inode only after its last request is answered.
-    pub fn node(&self, volume: &Volume, ino: INodeNo) -> Outcome<InodeRef> {
+    pub fn inode_ref(&self, volume: &Volume, ino: INodeNo) -> Outcome<InodeRef> {
         let generation = {
             let shard = self.shard(ino.0).lock();
             match shard.get(&ino.0).ok_or(Failure::STALE)? {
@@ -69,7 +69,7 @@ impl LookupCounts {
             }
         };
         let ino = InodeNo(u32::try_from(ino.0).map_err(|_| Failure::STALE)?);
-        volume.node(InodeId { ino, generation }).map_err(Failure::of_number)
+        volume.inode_ref(InodeId { ino, generation }).map_err(Failure::of_number)
     }
 
     /// Returns the record of the kernel's pages of a file that a request names.
@@ -184,7 +184,7 @@ mod tests {
         assert!(new.ino() == old_id.ino && new.generation() != old_id.generation, "the number is used again");
         counts.count_lookup(&new);
         let number = INodeNo(new.ino().get().into());
-        assert_eq!(counts.node(&volume, number).unwrap().id(), new.id());
+        assert_eq!(counts.inode_ref(&volume, number).unwrap().id(), new.id());
         // The kernel forgets both by the number.
         counts.forget(number, 1);
         assert_eq!(counts.len(), 1);
@@ -201,10 +201,10 @@ mod tests {
             (volume.open_direct("/file", &options).unwrap(), volume.open_direct("/other", &options).unwrap());
         let space = volume.space();
         file.allocate(0..space.available_blocks * u64::from(space.block_size), FileSize::Extend).unwrap();
-        counts.count_lookup(file.node());
+        counts.count_lookup(file.inode_ref());
         volume.remove_file("/file").unwrap();
-        counts.pin_unlinked(file.node());
-        let number = INodeNo(file.node().ino().get().into());
+        counts.pin_unlinked(file.inode_ref());
+        let number = INodeNo(file.inode_ref().ino().get().into());
         drop(file);
         std::thread::scope(|scope| {
             scope.spawn(|| {

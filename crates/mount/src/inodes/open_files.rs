@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 
 use fuser::FileHandle;
-use parext4::server::{ServerDirectFile, ServerNode};
+use parext4::server::{ServerDirectFile, ServerInode};
 use parext4::{Credentials, DirectFile, File, InodeFlags, InodeId};
 use parext4_sync::RwLock;
 use parext4_sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -79,7 +79,7 @@ impl OpenFile {
         receives_times: bool,
         direct_is_coherent: bool,
     ) -> Self {
-        let append_only = file.node().flags().contains(InodeFlags::APPEND);
+        let append_only = file.inode_ref().flags().contains(InodeFlags::APPEND);
         let direct = flags & libc::O_DIRECT != 0;
         let access = flags & libc::O_ACCMODE;
         let needs_no_pages = match cache {
@@ -102,7 +102,7 @@ impl OpenFile {
         // Handles and mappings from before the append-only flag was set stay writable.
         let file = file.checked_when_opened();
         let page_writer = dirties_pages.then(|| pages.add_writer(append_only));
-        if append_only && !file.node().flags().contains(InodeFlags::APPEND) {
+        if append_only && !file.inode_ref().flags().contains(InodeFlags::APPEND) {
             // Another thread may have cleared the flag before the writer was counted.
             pages.forget_appenders();
         }
@@ -247,7 +247,7 @@ impl OpenFiles {
         // set meanwhile counts as one that may have them.
         let seen = self.capabilities_set.load(Ordering::Acquire);
         if open.without_capabilities.load(Ordering::Acquire) != seen {
-            open.file.node().remove_capabilities()?;
+            open.file.inode_ref().remove_capabilities()?;
             open.without_capabilities.store(seen, Ordering::Release);
         }
         Ok(())
@@ -263,7 +263,7 @@ impl OpenFiles {
     pub fn release_volume(&self) -> ReleasedFiles {
         let files = std::mem::take(&mut *self.files.write());
         let release = |open: Arc<OpenFile>| ReleasedFile {
-            id: open.file.node().id(),
+            id: open.file.inode_ref().id(),
             credentials: open.file.credentials(),
             flags: open.flags,
             pages: Arc::clone(&open.pages),

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use fuser::{INodeNo, TimeOrNow};
-use parext4::server::ServerNode;
+use parext4::server::ServerInode;
 use parext4::{DirectFile, FileType, InodeFlags, InodeRef, Metadata, SetAttributes};
 
 use super::Server;
@@ -63,12 +63,12 @@ const DAY: i64 = 24 * 60 * 60;
 impl Server {
     /// Returns the attributes of an inode.
     pub fn attributes(&self, ino: INodeNo) -> Outcome<Entry> {
-        Ok(self.entry(&self.node(ino)?).with_watched_blocks())
+        Ok(self.entry(&self.inode_ref(ino)?).with_watched_blocks())
     }
 
     pub fn set_attributes(&self, ino: INodeNo, new: &NewAttributes, caller: Caller) -> Outcome<Entry> {
         self.check_not_shut_down()?;
-        let node = self.node_for(ino, caller)?;
+        let node = self.inode_ref_for(ino, caller)?;
         self.change_attributes(&node, new, caller)?;
         self.after_change(&node)?;
         Ok(self.entry(&node))

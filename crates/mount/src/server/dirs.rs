@@ -50,7 +50,7 @@ impl Server {
         offset: u64,
         mut add: impl FnMut(Listed<'_>) -> Outcome<bool>,
     ) -> Outcome<()> {
-        let dir = self.node(ino)?;
+        let dir = self.inode_ref(ino)?;
         let mut after = self.dir_offsets.decode(offset)?;
         let mut added = false;
         loop {
@@ -84,7 +84,7 @@ impl Server {
         if matches!(listed.name(), b"." | b"..") {
             return Ok(add_without_inode(listed, next, reply));
         }
-        let node = match listed.node() {
+        let node = match listed.inode_ref() {
             Ok(node) => node,
             // Another request has removed the name since it was listed.
             Err(Error::NotFound(_)) => return Ok(false),

@@ -7,6 +7,7 @@
 //! it looks up `..`. A privileged process can make up a handle with any number.
 
 use fuser::INodeNo;
+use parext4::server::ServerVolume as _;
 use parext4::{FileType, InodeNo, InodeRef};
 
 use super::Server;
@@ -22,18 +23,18 @@ impl Server {
     /// root, and must not know a directory by two numbers.
     pub fn lookup_number(&self, ino: INodeNo) -> Outcome<Entry> {
         if ino == INodeNo::ROOT {
-            return Ok(self.entry_of_directory(&self.node(ino)?));
+            return Ok(self.entry_of_directory(&self.inode_ref(ino)?));
         }
         let number = InodeNo(u32::try_from(ino.0).map_err(|_| Failure::STALE)?);
         if number == InodeNo::ROOT {
             return Err(Failure::STALE);
         }
-        Ok(self.entry_of_lookup(&self.volume()?.named_node(number).map_err(Failure::of_number)?))
+        Ok(self.entry_of_lookup(&self.volume()?.inode_by_number(number).map_err(Failure::of_number)?))
     }
 
     /// Looks up the parent of a directory.
     pub fn lookup_parent(&self, ino: INodeNo) -> Outcome<Entry> {
-        let parent = self.node(ino)?.lookup(b"..").map_err(Failure::of_number)?;
+        let parent = self.inode_ref(ino)?.lookup(b"..").map_err(Failure::of_number)?;
         if parent.file_type() != FileType::Directory {
             return Err(Failure::STALE);
         }

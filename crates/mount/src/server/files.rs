@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fuser::{FileHandle, FopenFlags, INodeNo};
-use parext4::server::{ServerFile, ServerNode, SpaceWait};
+use parext4::server::{ServerFile, ServerInode, SpaceWait};
 use parext4::{DirectFile, File, FileSize, InodeFlags, InodeRef};
 
 use super::Server;
@@ -39,7 +39,7 @@ impl Server {
     /// Opens a file. With `O_TRUNC` the kernel sends a request of its own that truncates it.
     pub fn open(&self, ino: INodeNo, flags: i32, caller: Caller) -> Outcome<Opened> {
         self.check_not_shut_down()?;
-        let node = self.node_for(ino, caller)?;
+        let node = self.inode_ref_for(ino, caller)?;
         let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
         if writable && self.volume()?.stopped().is_some() {
             return Err(Failure::READ_ONLY);
@@ -60,7 +60,7 @@ impl Server {
     }
 
     fn opened(&self, file: DirectFile, flags: i32) -> Outcome<Opened> {
-        let pages = self.lookup_counts.kernel_pages(INodeNo(file.node().ino().get().into()))?;
+        let pages = self.lookup_counts.kernel_pages(INodeNo(file.inode_ref().ino().get().into()))?;
         let open = self.new_open_file(file, pages, flags);
         let mut flags = match open.bypasses_kernel {
             true => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
@@ -80,7 +80,7 @@ impl Server {
 
     /// Opens a released file again, in the volume that the mount serves now.
     pub(super) fn reopened(&self, file: &ReleasedFile) -> Outcome<OpenFile> {
-        let node = self.volume()?.node(file.id).map_err(Failure::of_number)?;
+        let node = self.volume()?.inode_ref(file.id).map_err(Failure::of_number)?;
         let direct = DirectFile::new(node.with_credentials(file.credentials))?;
         Ok(self.new_open_file(direct, Arc::clone(&file.pages), file.flags))
     }
@@ -95,7 +95,7 @@ impl Server {
         if open.pages.losses() == losses {
             // The kernel has reported the loss in an earlier call, because it sends no fsync(2)
             // while it reports one.
-            self.refused.forget(open.file.node().id());
+            self.refused.forget(open.file.inode_ref().id());
         }
         self.changed_blocks.tell_of(open.pages.ino);
         Ok(())
@@ -110,7 +110,7 @@ impl Server {
     pub fn sync_dir(&self, ino: INodeNo) -> Outcome<()> {
         self.check_not_shut_down()?;
         if ino != INodeNo::ROOT {
-            return Ok(self.node(ino)?.sync()?);
+            return Ok(self.inode_ref(ino)?.sync()?);
         }
         self.volume()?.sync()?;
         let lost = self.open_files.pages().iter().find_map(|pages| pages.lost());
@@ -123,8 +123,8 @@ impl Server {
         let file = open.file.clone().with_credentials(self.credentials(caller));
         let range = at.offset..at.offset.saturating_add(len);
         let size = FileSize::kept_if(mode & libc::FALLOC_FL_KEEP_SIZE != 0);
-        check_flags(file.node(), mode & !libc::FALLOC_FL_KEEP_SIZE != 0, true)?;
-        self.drop_privileges(file.node(), caller)?;
+        check_flags(file.inode_ref(), mode & !libc::FALLOC_FL_KEEP_SIZE != 0, true)?;
+        self.drop_privileges(file.inode_ref(), caller)?;
         // The kernel passes on no other modes.
         match mode & !libc::FALLOC_FL_KEEP_SIZE {
             0 => file.allocate(range, size)?,
@@ -160,7 +160,7 @@ impl Server {
     /// offset, which may be before the end.
     pub fn copy(&self, from: FilePosition, to: FilePosition, len: u64, caller: Caller) -> Outcome<u32> {
         let (from_open, to_open) = (self.open_file(from.handle)?, self.open_file(to.handle)?);
-        check_flags(to_open.file.node(), to_open.append_only, true)?;
+        check_flags(to_open.file.inode_ref(), to_open.append_only, true)?;
         let (source, target) = (from_open.buffered()?, to_open.buffered_for(self.credentials(caller))?);
         let copied =
             self.copy_data((source, from.offset), (&target, to.offset), len.min(MAX_COPY), caller)?;
@@ -186,8 +186,8 @@ impl Server {
             let written = read.and_then(|read| {
                 if done == 0 && read > 0 {
                     // As in the kernel, this happens even if none of the data then finds space.
-                    self.drop_privileges(target.node(), caller)?;
-                    target.node().touch_modified()?;
+                    self.drop_privileges(target.inode_ref(), caller)?;
+                    target.inode_ref().touch_modified()?;
                 }
                 write_what_fits(target, &buf[..read], to + done, false)
             });

@@ -8,7 +8,7 @@
 //! the kernel translates them for 32-bit programs.
 
 use fuser::INodeNo;
-use parext4::server::ServerNode;
+use parext4::server::ServerInode;
 use parext4::{FileType, InodeFlags, InodeRef};
 
 use super::Server;
@@ -48,7 +48,7 @@ pub(crate) fn sets_flags(command: u32) -> bool {
 impl Server {
     /// Executes an ioctl.
     pub fn ioctl(&self, ino: INodeNo, command: u32, argument: &[u8], caller: Caller) -> Outcome<Vec<u8>> {
-        let node = self.node(ino)?;
+        let node = self.inode_ref(ino)?;
         match command {
             FS_IOC_GETFLAGS => Ok(node.flags().bits().to_ne_bytes().to_vec()),
             FS_IOC_GETVERSION | FS_IOC32_GETVERSION => Ok(node.generation().to_ne_bytes().to_vec()),
@@ -69,7 +69,7 @@ impl Server {
             FS_IOC_FSSETXATTR => {
                 let (flags, project) = from_fsxattr(node.flags(), argument)?;
                 self.check_may_set_flags(&node, flags, caller)?;
-                self.set_flags_and_project(ino, flags, &self.node_for(ino, caller)?, project)?;
+                self.set_flags_and_project(ino, flags, &self.inode_ref_for(ino, caller)?, project)?;
                 self.after_change(&node)?;
                 Ok(Vec::new())
             }

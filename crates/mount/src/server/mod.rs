@@ -145,21 +145,22 @@ impl Server {
     }
 
     /// Returns the inode that a request names, with the credentials of an ordinary user. This is
-    /// for requests that allocate no blocks; [`node_for`](Self::node_for) is for all requests.
-    pub fn node(&self, ino: INodeNo) -> Outcome<InodeRef> {
-        self.node_with(ino, Credentials::user())
+    /// for requests that allocate no blocks; [`inode_ref_for`](Self::inode_ref_for) is for all
+    /// requests.
+    pub fn inode_ref(&self, ino: INodeNo) -> Outcome<InodeRef> {
+        self.inode_ref_with(ino, Credentials::user())
     }
 
     /// Returns the inode that a request of `caller` names, to act on behalf of the caller.
-    pub fn node_for(&self, ino: INodeNo, caller: Caller) -> Outcome<InodeRef> {
-        self.node_with(ino, self.credentials(caller))
+    pub fn inode_ref_for(&self, ino: INodeNo, caller: Caller) -> Outcome<InodeRef> {
+        self.inode_ref_with(ino, self.credentials(caller))
     }
 
-    fn node_with(&self, ino: INodeNo, credentials: Credentials) -> Outcome<InodeRef> {
+    fn inode_ref_with(&self, ino: INodeNo, credentials: Credentials) -> Outcome<InodeRef> {
         let volume = self.volume()?;
         let node = match ino {
             INodeNo::ROOT => volume.root().clone(),
-            _ => self.lookup_counts.node(&volume, ino)?,
+            _ => self.lookup_counts.inode_ref(&volume, ino)?,
         };
         Ok(node.with_credentials(credentials))
     }
@@ -241,7 +242,7 @@ impl Server {
     pub fn space_at(&self, ino: INodeNo) -> Outcome<Space> {
         let volume = self.volume()?;
         let mut space = self.space_of(&volume);
-        if let Some(quota) = volume.project_quota(&self.node(ino)?)? {
+        if let Some(quota) = volume.project_quota(&self.inode_ref(ino)?)? {
             limit_space(&mut space, &quota);
         }
         Ok(space)
@@ -273,7 +274,7 @@ impl Server {
     /// Makes a change of an open file durable, as far as the mount and the caller require.
     pub fn after_file_change(&self, open: &OpenFile, durability: Durability) -> Outcome<()> {
         match durability {
-            Durability::None if self.syncs_changes(open.file.node()) => open.sync(false),
+            Durability::None if self.syncs_changes(open.file.inode_ref()) => open.sync(false),
             Durability::None => Ok(()),
             Durability::Data => open.sync(true),
             Durability::DataAndAttributes => open.sync(false),

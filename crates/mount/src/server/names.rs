@@ -4,6 +4,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
 use fuser::{INodeNo, RenameFlags};
+use parext4::server::ServerInode as _;
 use parext4::{Error, FileType, InodeFlags, InodeRef, Metadata, NewInode, RenameMode, Special};
 
 use super::Server;
@@ -48,7 +49,7 @@ impl Server {
     /// names it must not cache. It never knows two spellings of a directory's name. If an inode
     /// cannot be read, the kernel must forget the name.
     pub fn names_to_forget<'a>(&self, names: &'a [(INodeNo, Vec<u8>); 2]) -> Vec<&'a (INodeNo, Vec<u8>)> {
-        let [old, new] = names.each_ref().map(|name| (name, self.node(name.0).ok()));
+        let [old, new] = names.each_ref().map(|name| (name, self.inode_ref(name.0).ok()));
         let must_forget = |(name, dir): &(&(INodeNo, Vec<u8>), Option<InodeRef>), from: Option<&InodeRef>| {
             dir.as_ref().is_none_or(has_spellings)
                 && from.is_none_or(|from| !has_spellings(from))
@@ -87,7 +88,7 @@ impl Server {
             b".." => return self.lookup_parent(parent),
             _ => {}
         }
-        let dir = self.node(parent)?;
+        let dir = self.inode_ref(parent)?;
         match dir.lookup(name) {
             Ok(node) => Ok(self.entry_in(&dir, &node)),
             Err(Error::NotFound(_)) if !self.may_ignore_case => Ok(Entry::negative()),
@@ -132,21 +133,21 @@ impl Server {
         new: &NewName,
         create: impl FnOnce(&InodeRef, &NewInode) -> parext4::Result<InodeRef>,
     ) -> Outcome<(InodeRef, InodeRef)> {
-        let dir = self.node_for(new.parent, new.caller)?;
+        let dir = self.inode_ref_for(new.parent, new.caller)?;
         let node = create(&dir, &self.new_inode(new, &dir)?)?;
         self.after_change(&dir)?;
         Ok((dir, node))
     }
 
     pub fn link(&self, ino: INodeNo, parent: INodeNo, name: &[u8], caller: Caller) -> Outcome<Entry> {
-        let (node, dir) = (self.node(ino)?, self.node_for(parent, caller)?);
+        let (node, dir) = (self.inode_ref(ino)?, self.inode_ref_for(parent, caller)?);
         dir.link(name, &node)?;
         self.after_change(&dir)?;
         Ok(self.entry_in(&dir, &node))
     }
 
     pub fn read_link(&self, ino: INodeNo) -> Outcome<Vec<u8>> {
-        let node = self.node(ino)?;
+        let node = self.inode_ref(ino)?;
         let target = node.read_link()?;
         self.update_atime(&node);
         Ok(target.into_os_string().into_vec())
@@ -170,13 +171,13 @@ impl Server {
     }
 
     pub fn unlink(&self, parent: INodeNo, name: &[u8]) -> Outcome<()> {
-        let dir = self.node(parent)?;
+        let dir = self.inode_ref(parent)?;
         self.remove_name(&dir, name, || dir.unlink(name))?;
         self.after_change(&dir)
     }
 
     pub fn rmdir(&self, parent: INodeNo, name: &[u8]) -> Outcome<()> {
-        let dir = self.node(parent)?;
+        let dir = self.inode_ref(parent)?;
         self.remove_name(&dir, name, || dir.rmdir(name))?;
         self.after_change(&dir)
     }
@@ -193,7 +194,7 @@ impl Server {
         new: &(INodeNo, Vec<u8>),
         flags: RenameFlags,
     ) -> Outcome<[Option<Arc<KernelPages>>; 2]> {
-        let find = |(dir, name): &(INodeNo, Vec<u8>)| named(&self.node(*dir)?, name);
+        let find = |(dir, name): &(INodeNo, Vec<u8>)| named(&self.inode_ref(*dir)?, name);
         let dirty = |name| -> Outcome<_> {
             let pages = find(name)?.and_then(|node| self.kernel_pages(&node));
             Ok(pages.filter(|pages| pages.may_be_dirty() || pages.lost().is_some()))
@@ -219,7 +220,7 @@ impl Server {
             left if left.is_empty() => RenameMode::Replace,
             _ => return Err(Failure::INVALID),
         };
-        let (old_dir, new_dir) = (self.node_for(from.0, caller)?, self.node_for(to.0, caller)?);
+        let (old_dir, new_dir) = (self.inode_ref_for(from.0, caller)?, self.inode_ref_for(to.0, caller)?);
         let leaves_whiteout = flags.contains(RenameFlags::RENAME_WHITEOUT);
         let owner = leaves_whiteout.then(|| caller.new_owner()).transpose()?;
         self.remove_name(&new_dir, to.1, || match owner {

@@ -9,7 +9,7 @@
 //! The kernel caches the last mode that it was told. So no reply lets it cache a mode with set-ID
 //! bits, see [`Entry::attr_timeout`](crate::protocol::attr::Entry::attr_timeout).
 
-use parext4::server::ServerNode;
+use parext4::server::ServerInode;
 use parext4::{FileType, InodeRef, Metadata};
 
 use super::Server;

@@ -10,6 +10,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use fuser::Errno;
+use parext4::server::ServerVolume as _;
 use parext4::{FileType, InodeId, InodeNo, Volume};
 use parext4_sync::Mutex;
 
@@ -97,7 +98,7 @@ impl Refused {
             let state = self.0.lock();
             (state.requests, state.bytes, state.files.clone(), state.has_more)
         };
-        let exists = |ino: InodeNo, generation: u32| match volume.named_node(ino) {
+        let exists = |ino: InodeNo, generation: u32| match volume.inode_by_number(ino) {
             Ok(node) => node.id().generation == generation,
             Err(error) => !matches!(error, parext4::Error::NotFound(_)),
         };
@@ -132,7 +133,7 @@ fn find_paths(volume: &Volume, files: &HashSet<InodeNo>) -> BTreeMap<InodeNo, Ve
     let mut seen = HashSet::from([root.ino()]);
     let mut next = 0;
     while next < dirs.len() && found.len() < files.len() && Instant::now() < deadline {
-        let Ok(dir) = volume.named_node(dirs[next].1) else {
+        let Ok(dir) = volume.inode_by_number(dirs[next].1) else {
             next += 1;
             continue;
         };

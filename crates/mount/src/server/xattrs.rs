@@ -39,7 +39,7 @@ pub(crate) fn is_sync(name: &[u8], caller: Caller) -> bool {
 impl Server {
     /// Returns the value of an attribute.
     pub fn xattr(&self, ino: INodeNo, name: &[u8]) -> Outcome<Vec<u8>> {
-        self.node(ino)?.get_xattr(name)?.ok_or(Failure::NO_ATTRIBUTE)
+        self.inode_ref(ino)?.get_xattr(name)?.ok_or(Failure::NO_ATTRIBUTE)
     }
 
     /// Returns the names, each followed by a NUL. Trusted attributes are listed only for a caller
@@ -47,7 +47,7 @@ impl Server {
     pub fn xattr_names(&self, ino: INodeNo, caller: Caller) -> Outcome<Vec<u8>> {
         let mut list = Vec::new();
         let may_read_trusted = LazyCell::new(|| caller.has(CAP_SYS_ADMIN));
-        for name in self.node(ino)?.list_xattr()? {
+        for name in self.inode_ref(ino)?.list_xattr()? {
             if (!name.starts_with(b"trusted.") || *may_read_trusted) && !is_own(ino, &name) {
                 list.extend_from_slice(&name);
                 list.push(0);
@@ -74,7 +74,7 @@ impl Server {
             0 => XattrMode::Any,
             _ => return Err(Failure::INVALID),
         };
-        let node = self.node_for(ino, caller)?;
+        let node = self.inode_ref_for(ino, caller)?;
         self.before_change_of(name, &node)?;
         if name == ACCESS_LIST {
             // This comes before the list lets more users execute the file. If the list is then
@@ -99,7 +99,7 @@ impl Server {
         if is_own(ino, name) {
             return Err(Failure::NOT_PERMITTED);
         }
-        let node = self.node_for(ino, caller)?;
+        let node = self.inode_ref_for(ino, caller)?;
         self.before_change_of(name, &node)?;
         match node.remove_xattr(name) {
             // A file without an access control list has the list that its permissions imply, so

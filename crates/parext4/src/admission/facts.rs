@@ -107,7 +107,7 @@ mod tests {
     }
 
     fn planned(file: &DirectFile, offset: u64, end: u64) -> (ByteRange, Mode, Reason) {
-        let admission = file.node().tentative_plan(Operation::Write { offset, end }).unwrap();
+        let admission = file.inode_ref().tentative_plan(Operation::Write { offset, end }).unwrap();
         (admission.range, admission.mode, admission.reason)
     }
 
@@ -146,7 +146,7 @@ mod tests {
     fn active_operations_are_known_if_waits_are_explained() {
         for explains in [false, true] {
             let (_volume, file) = create(Policy::Range, explains);
-            let (node, operation) = (file.node(), Operation::Write { offset: 0, end: BLOCK });
+            let (node, operation) = (file.inode_ref(), Operation::Write { offset: 0, end: BLOCK });
             let admission = node.tentative_plan(operation).unwrap();
             assert_eq!(node.enter(operation, &admission).is_some(), explains);
             assert_eq!(node.enter_queued(operation, &admission).is_some(), explains);
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn the_last_byte_that_the_format_can_map_is_a_byte_of_a_file() {
         let (_volume, file) = create(Policy::Range, false);
-        let node = file.node();
+        let node = file.inode_ref();
         let most = node.engine.max_size(&node.inode);
         assert_eq!(node.end_of(most - 1, 1).unwrap(), most);
         assert!(matches!(node.end_of(most, 1), Err(Error::FileTooLarge)));

@@ -28,7 +28,7 @@ fn place(file: &DirectFile, block: usize) -> u64 {
 }
 
 fn windows(file: &DirectFile) -> Vec<Arc<Window>> {
-    file.node().inode.windows.read().to_vec()
+    file.inode_ref().inode.windows.read().to_vec()
 }
 
 /// Allocates all that data may have.

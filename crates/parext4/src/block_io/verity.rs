@@ -20,7 +20,7 @@ use crate::verity::{Hash, VerifiedTree};
 /// ```
 /// # let volume = testkit::volume::scratch();
 /// // Only the kernel's ext4 and fsverity(1) protect files.
-/// let node = volume.create_file("/file")?.node().clone();
+/// let node = volume.create_file("/file")?.inode_ref().clone();
 /// assert!(node.verity()?.is_none());
 /// # Ok::<(), parext4::Error>(())
 /// ```

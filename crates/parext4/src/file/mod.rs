@@ -145,11 +145,11 @@ impl DirectFile {
     /// ```
     /// # let volume = testkit::volume::scratch();
     /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
-    /// assert_eq!(volume.metadata("/file")?.ino, file.node().ino());
+    /// assert_eq!(volume.metadata("/file")?.ino, file.inode_ref().ino());
     /// # Ok::<(), parext4::Error>(())
     /// ```
     #[must_use]
-    pub fn node(&self) -> &InodeRef {
+    pub fn inode_ref(&self) -> &InodeRef {
         &self.node
     }
 

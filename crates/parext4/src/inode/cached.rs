@@ -243,7 +243,7 @@ mod tests {
         let volume = Volume::open_device(device, &options).unwrap();
         let file = volume.open_direct("/f", &OpenOptions::read_write().create_new(true)).unwrap();
         file.buffered().unwrap().write_all_at(&[1; 100], 0).unwrap();
-        let cached = file.node().inode.cached().unwrap();
+        let cached = file.inode_ref().inode.cached().unwrap();
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {

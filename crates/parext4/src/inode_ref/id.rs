@@ -16,7 +16,7 @@ use crate::sync::{Arc, yield_now};
 /// ```
 /// # let volume = testkit::volume::scratch();
 /// let ids = [volume.create_dir("/a", 0o755)?.id(), volume.create_dir("/b", 0o755)?.id()];
-/// assert_eq!(volume.node(ids[1])?.ino(), volume.metadata("/b")?.ino);
+/// assert_eq!(volume.inode_ref(ids[1])?.ino(), volume.metadata("/b")?.ino);
 /// # Ok::<(), parext4::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,13 +28,13 @@ pub struct InodeId {
 }
 
 impl InodeRef {
-    /// Returns the name under which [`Volume::node`](crate::Volume::node) finds the inode.
+    /// Returns the name under which [`Volume::inode_ref`](crate::Volume::inode_ref) finds the inode.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
     /// let id = volume.create_dir("/dir", 0o755)?.id();
     /// volume.rename("/dir", "/elsewhere")?;
-    /// assert_eq!(volume.node(id)?.ino(), volume.metadata("/elsewhere")?.ino);
+    /// assert_eq!(volume.inode_ref(id)?.ino(), volume.metadata("/elsewhere")?.ino);
     /// # Ok::<(), parext4::Error>(())
     /// ```
     #[must_use]

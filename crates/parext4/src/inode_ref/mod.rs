@@ -82,7 +82,7 @@ impl InodeRef {
         Some(Self::counted(EngineRef::own_thread(engine), Arc::clone(inode)))
     }
 
-    /// Implements [`ServerNode::departing`](crate::server::ServerNode::departing).
+    /// Implements [`ServerInode::departing`](crate::server::ServerInode::departing).
     #[must_use]
     pub(crate) fn departing(mut self) -> Self {
         if !self.engine.departs() {
@@ -138,7 +138,7 @@ impl InodeRef {
 
 impl EngineRef {
     /// Returns a reference to inode `ino`. The caller prevents a concurrent deletion.
-    pub(crate) fn node(&self, ino: InodeNo) -> Result<InodeRef> {
+    pub(crate) fn inode_ref(&self, ino: InodeNo) -> Result<InodeRef> {
         Ok(InodeRef::new(self, self.inode(ino)?))
     }
 }

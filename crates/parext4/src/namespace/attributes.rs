@@ -205,7 +205,7 @@ impl InodeRef {
         core.ctime = set.ctime.map_or_else(|| self.inode.now(), held);
     }
 
-    /// Implements [`ServerNode::clear_set_ids`](crate::server::ServerNode::clear_set_ids).
+    /// Implements [`ServerInode::clear_set_ids`](crate::server::ServerInode::clear_set_ids).
     pub(crate) fn clear_set_ids(&self, which: impl Fn(u16) -> u16) -> Result<()> {
         self.inode.check_flags(InodeFlags::IMMUTABLE)?;
         let due = |mode: u16| which(mode & PERMISSIONS) & (S_ISUID | S_ISGID) & mode;
@@ -223,7 +223,7 @@ impl InodeRef {
         })
     }
 
-    /// Implements [`ServerNode::touch_modified`](crate::server::ServerNode::touch_modified).
+    /// Implements [`ServerInode::touch_modified`](crate::server::ServerInode::touch_modified).
     pub(crate) fn touch_modified(&self) -> Result<()> {
         self.engine.check_writable()?;
         let _in_flight = self.engine.in_flight().enter()?;
@@ -231,20 +231,8 @@ impl InodeRef {
         Ok(())
     }
 
-    /// Sets the time of last access to now. The caller decides whether a read does that.
-    ///
-    /// ```
-    /// # let volume = testkit::volume::scratch();
-    /// volume.write("/a", "text")?;
-    /// let node = volume.resolve("/a")?;
-    /// node.touch_accessed()?;
-    /// assert!(node.metadata().atime >= node.metadata().crtime);
-    /// # Ok::<(), parext4::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Returns an error if the volume may not be changed.
-    pub fn touch_accessed(&self) -> Result<()> {
+    /// Implements [`ServerInode::touch_accessed`](crate::server::ServerInode::touch_accessed).
+    pub(crate) fn touch_accessed(&self) -> Result<()> {
         // One credit, for the inode's block.
         self.engine.transact(1, |handle| {
             self.inode.join(handle);

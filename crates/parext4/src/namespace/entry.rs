@@ -125,13 +125,13 @@ impl DirEntry {
     /// # let volume = testkit::volume::scratch();
     /// volume.create_dir_all("/a/b", 0o755)?;
     /// let entry = volume.read_dir("/a")?.next().expect("one entry")?;
-    /// assert_eq!(entry.node()?.ino(), entry.ino());
+    /// assert_eq!(entry.inode_ref()?.ino(), entry.ino());
     /// # Ok::<(), parext4::Error>(())
     /// ```
     ///
     /// # Errors
     /// [`Error::NotFound`] if the entry was removed; corruption, failed reads.
-    pub fn node(&self) -> Result<InodeRef> {
+    pub fn inode_ref(&self) -> Result<InodeRef> {
         self.listed.dir.listed_node(&self.item, self.changes)
     }
 
@@ -146,9 +146,9 @@ impl DirEntry {
     /// ```
     ///
     /// # Errors
-    /// As [`node`](Self::node).
+    /// As [`inode_ref`](Self::inode_ref).
     pub fn metadata(&self) -> Result<Metadata> {
-        Ok(self.node()?.metadata())
+        Ok(self.inode_ref()?.metadata())
     }
 }
 
@@ -160,7 +160,7 @@ impl InodeRef {
             check_name(&item.name)?;
             let now = self.inode.read_entries();
             if Some(*now) == changes {
-                return self.dir()?.node(item.ino);
+                return self.dir()?.inode_ref(item.ino);
             }
         }
         self.lookup(&item.name)

@@ -145,7 +145,7 @@ impl Dir<'_> {
 
     /// Returns the inode that an entry names. The caller holds the directory's lock, so the entry
     /// keeps the inode.
-    pub(super) fn node(&self, ino: InodeNo) -> Result<InodeRef> {
+    pub(super) fn inode_ref(&self, ino: InodeNo) -> Result<InodeRef> {
         if self.engine.superblock().is_own_inode(ino) {
             return Err(self.corrupt(format_args!("an entry names inode {ino} of the file system itself")));
         }
@@ -265,9 +265,9 @@ impl InodeRef {
         dir.check_alive()?;
         match name {
             b"." => Ok(self.clone()),
-            b".." => dir.node(dir.parent()?),
+            b".." => dir.inode_ref(dir.parent()?),
             _ => match dir.find(name)? {
-                Some(found) => dir.node(found.ino),
+                Some(found) => dir.inode_ref(found.ino),
                 None => Err(Error::NotFound(printable(name))),
             },
         }

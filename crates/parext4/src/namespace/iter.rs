@@ -64,9 +64,9 @@ impl ReadDir {
     /// Begins at the first entry of the directory that `entry` names.
     ///
     /// # Errors
-    /// [`Error::NotDirectory`]; the errors of [`DirEntry::node`].
+    /// [`Error::NotDirectory`]; the errors of [`DirEntry::inode_ref`].
     pub(crate) fn below(entry: &DirEntry) -> Result<Self> {
-        Self::with_path(entry.node()?, DirPath::below(entry.dir_path_ref(), entry.file_name()))
+        Self::with_path(entry.inode_ref()?, DirPath::below(entry.dir_path_ref(), entry.file_name()))
     }
 
     fn with_path(dir: InodeRef, path: Arc<DirPath>) -> Result<Self> {

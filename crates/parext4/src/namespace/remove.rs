@@ -60,7 +60,7 @@ impl InodeRef {
         let _entries = self.inode.change_entries();
         dir.check_alive()?;
         let Some(found) = dir.find(name)? else { return Err(Error::NotFound(printable(name))) };
-        victim = dir.node(found.ino)?;
+        victim = dir.inode_ref(found.ino)?;
         if victim.inode.is_dir() {
             return Err(Error::IsDirectory(printable(name)));
         }

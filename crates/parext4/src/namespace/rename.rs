@@ -84,13 +84,9 @@ impl InodeRef {
         Ok(())
     }
 
-    /// Like [`rename`](Self::rename), and atomically puts a *whiteout* in the place of the old
-    /// name: a character device 0:0 without permissions, with which overlay file systems record a
-    /// removed name. `owner` is the whiteout's owner.
-    ///
-    /// # Errors
-    /// As [`rename`](Self::rename); [`Error::Invalid`] for an exchange, [`Error::NoInodes`].
-    pub fn rename_with_whiteout(
+    /// Implements
+    /// [`ServerInode::rename_with_whiteout`](crate::server::ServerInode::rename_with_whiteout).
+    pub(crate) fn rename_with_whiteout(
         &self,
         name: &[u8],
         new_dir: &InodeRef,
@@ -164,7 +160,7 @@ impl InodeRef {
         let rename;
         let _entries = self.inode.change_entries();
         dir.check_alive()?;
-        let find = |name| dir.find(name)?.map(|found| dir.node(found.ino)).transpose();
+        let find = |name| dir.find(name)?.map(|found| dir.inode_ref(found.ino)).transpose();
         let Some(old) = find(name)? else { return Err(Error::NotFound(printable(name))) };
         let new = find(new_name)?;
         if new.as_ref().is_some_and(|new| new.inode.is_dir()) {

@@ -29,7 +29,7 @@ impl Volume {
     /// Corruption, a failed read.
     pub fn root(&self) -> Result<InodeRef> {
         self.engine.in_flight().check_open()?;
-        let root = self.engine.node(InodeNo::ROOT)?;
+        let root = self.engine.inode_ref(InodeNo::ROOT)?;
         if root.file_type() != FileType::Directory {
             return Err(Error::corrupt("the root inode is no directory"));
         }

@@ -249,9 +249,9 @@ mod tests {
             file.append(&[1; 4096]).unwrap();
         }
         volume.empty_journal(EmptiedLog::Kept).unwrap();
-        assert!(file.node().inode.has_spare_blocks());
+        assert!(file.inode_ref().inode.has_spare_blocks());
         let allocator = volume.engine.allocator();
-        allocator.close_windows(&file.node().inode.windows, FileBlock::ZERO);
+        allocator.close_windows(&file.inode_ref().inode.windows, FileBlock::ZERO);
         // The number of groups, and of blocks in the cache, or more.
         (0..8).for_each(|_| Evict::evict(&**allocator));
         (0..4096).for_each(|_| Evict::evict(&**volume.engine.cache()));

@@ -119,12 +119,12 @@ impl Volume {
         let permissions = source.metadata().permissions;
         let options = OpenOptions::new().write(true).create(true).mode(permissions);
         let target = self.open_file(to, &options)?;
-        if source.node().ino() == target.node().ino() {
+        if source.inode_ref().ino() == target.inode_ref().ino() {
             return Err(Error::invalid("a file to copy onto itself"));
         }
         target.set_len(0)?;
         let bytes = copy_contents(&source, &target)?;
-        target.node().set_attributes(&SetAttributes::new().permissions(permissions))?;
+        target.inode_ref().set_attributes(&SetAttributes::new().permissions(permissions))?;
         Ok(bytes)
     }
 }

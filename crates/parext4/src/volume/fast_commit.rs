@@ -93,7 +93,7 @@ impl<'a> Replay<'a> {
             Change::Create(_) | Change::Inode(..) => None,
         };
         let Some(ino) = ino else { return self.apply(change) };
-        let node = self.node(ino)?;
+        let node = self.inode_ref(ino)?;
         let may_be_another =
             self.early.has(ino) || node.as_ref().is_none_or(|node| node.inode.core().links == 0);
         if may_be_another {
@@ -111,7 +111,7 @@ impl<'a> Replay<'a> {
         match change {
             Change::AddRange(ino, extent) => self.add_range(*ino, *extent),
             Change::DelRange { ino, start, len } => {
-                let Some(node) = self.node(*ino)? else { return Ok(()) };
+                let Some(node) = self.inode_ref(*ino)? else { return Ok(()) };
                 if node.inode.is_dir() || !node.inode.has_block_map() {
                     return Err(Error::corrupt(format_args!("fast commit: inode {ino} unmaps blocks")));
                 }
@@ -141,7 +141,7 @@ impl<'a> Replay<'a> {
     }
 
     fn add_range(&mut self, ino: InodeNo, extent: Extent) -> Result<()> {
-        let Some(node) = self.node(ino)? else { return Ok(()) };
+        let Some(node) = self.inode_ref(ino)? else { return Ok(()) };
         let is_possible = extent.len > 0 && extent.end() <= MAX_FILE_BLOCKS;
         if node.file_type() != FileType::Regular || !is_possible {
             return Err(Error::corrupt(format_args!("fast commit: inode {ino} maps {extent:?}")));
@@ -204,7 +204,9 @@ impl<'a> Replay<'a> {
         name: &Name,
         change: impl FnOnce(&InodeRef, &InodeRef) -> Result<()>,
     ) -> Result<()> {
-        let (Some(dir), Some(node)) = (self.node(name.parent)?, self.node(name.ino)?) else { return Ok(()) };
+        let (Some(dir), Some(node)) = (self.inode_ref(name.parent)?, self.inode_ref(name.ino)?) else {
+            return Ok(());
+        };
         if !dir.inode.is_dir() {
             return Err(Error::corrupt(format_args!("fast commit: inode {} is no directory", name.parent)));
         }
@@ -215,7 +217,7 @@ impl<'a> Replay<'a> {
     ///
     /// # Errors
     /// Corruption, also if the volume has no file or directory of this number.
-    fn node(&mut self, ino: InodeNo) -> Result<Option<InodeRef>> {
+    fn inode_ref(&mut self, ino: InodeNo) -> Result<Option<InodeRef>> {
         if self.engine.superblock().is_own_inode(ino) || ino.get() > self.engine.layout().inodes_count {
             return Err(Error::corrupt(format_args!("fast commit: inode {ino} is no file")));
         }
@@ -226,7 +228,7 @@ impl<'a> Replay<'a> {
         let node = match self.unnamed.remove(&ino) {
             Some(node) => node,
             None if !self.engine.allocator().inode_in_use(ino)? => return Ok(None),
-            None => self.engine.node(ino)?,
+            None => self.engine.inode_ref(ino)?,
         };
         Ok(Some(entry.insert(node).clone()))
     }
@@ -234,7 +236,7 @@ impl<'a> Replay<'a> {
     fn set_inode(&mut self, ino: InodeNo, logged: &[u8]) -> Result<()> {
         let superblock = self.engine.superblock();
         let early = self.early.take(ino);
-        if let Some(node) = self.node(ino)? {
+        if let Some(node) = self.inode_ref(ino)? {
             let parse =
                 || RawInode::parse_logged(logged, Some(&node.inode.core_with_times()), superblock, ino);
             let raw = parse()?;
@@ -271,14 +273,14 @@ impl<'a> Replay<'a> {
             // A directory that was removed, and its number used again, does not have the name any
             // more.
             if let Change::Link(name) | Change::Unlink(name) = change
-                && self.node(name.parent)?.is_none_or(|dir| !dir.inode.is_dir())
+                && self.inode_ref(name.parent)?.is_none_or(|dir| !dir.inode.is_dir())
             {
                 continue;
             }
             self.apply(change)?;
         }
         // The number of links counts the names that were added here.
-        self.node(ino)?.map_or(Ok(()), |node| self.update(&node, raw))
+        self.inode_ref(ino)?.map_or(Ok(()), |node| self.update(&node, raw))
     }
 
     /// Checks an inode whose contents are logged with it.

@@ -12,36 +12,24 @@ impl Volume {
     /// ```
     /// # let volume = testkit::volume::scratch();
     /// let id = volume.create_dir("/dir", 0o755)?.id();
-    /// assert_eq!(volume.node(id)?.ino(), id.ino);
+    /// assert_eq!(volume.inode_ref(id)?.ino(), id.ino);
     /// volume.remove_dir("/dir")?;
-    /// assert!(volume.node(id).is_err());
+    /// assert!(volume.inode_ref(id).is_err());
     /// # Ok::<(), parext4::Error>(())
     /// ```
     ///
     /// # Errors
     /// [`Error::NotFound`] if the inode was deleted, has lost its last name and its last
     /// [`InodeRef`], or is one of the file system's own. Corruption, a failed read.
-    pub fn node(&self, id: InodeId) -> Result<InodeRef> {
+    pub fn inode_ref(&self, id: InodeId) -> Result<InodeRef> {
         self.engine.in_flight().check_open()?;
         let InodeId { ino, generation } = id;
         let gone = || Error::NotFound(format!("inode {ino} of generation {generation}"));
         self.engine.inode_by_number(ino, |core| core.generation == generation)?.ok_or_else(gone)
     }
 
-    /// Returns the inode that has the number `ino` now, of any generation, for callers that compare
-    /// the generation themselves. Does not find an inode without a name, even while a [`InodeRef`]
-    /// keeps it.
-    ///
-    /// ```
-    /// # let volume = testkit::volume::scratch();
-    /// let ino = volume.metadata("/lost+found")?.ino;
-    /// assert_eq!(volume.named_node(ino)?.ino(), ino);
-    /// # Ok::<(), parext4::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// The errors of [`node`](Self::node).
-    pub fn named_node(&self, ino: InodeNo) -> Result<InodeRef> {
+    /// Implements [`ServerVolume::inode_by_number`](crate::server::ServerVolume::inode_by_number).
+    pub(crate) fn inode_by_number(&self, ino: InodeNo) -> Result<InodeRef> {
         self.engine.in_flight().check_open()?;
         let gone = || Error::NotFound(format!("inode {ino}"));
         self.engine.inode_by_number(ino, |core| core.links > 0)?.ok_or_else(gone)

@@ -79,7 +79,7 @@ impl Walker {
         }
         let target = link.link_target()?;
         if target.starts_with(b"/") {
-            self.at = link.engine.node(parext4_format::InodeNo::ROOT)?;
+            self.at = link.engine.inode_ref(parext4_format::InodeNo::ROOT)?;
         }
         let slash = self.slash;
         self.push(&target);

@@ -213,7 +213,7 @@ mod tests {
         let file = volume.open_direct("/f", &OpenOptions::read_write().create_new(true)).unwrap();
         let buffered = file.buffered().unwrap();
         buffered.write_all_at(&[1; 4096], 0).unwrap();
-        let (dirty, inode) = (volume.engine.dirty(), &file.node().inode);
+        let (dirty, inode) = (volume.engine.dirty(), &file.inode_ref().inode);
         let cached = inode.cached().unwrap();
         // A check that makes writers wait acquires the list.
         let list = dirty.lock();

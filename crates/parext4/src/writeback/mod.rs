@@ -319,7 +319,7 @@ mod tests {
         let volume = Volume::open_device(device, &options).unwrap();
         let direct = volume.open_direct("/f", &OpenOptions::read_write().create_new(true)).unwrap();
         let file = direct.buffered().unwrap();
-        let (node, delayed) = (direct.node(), || volume.engine.allocator().delayed_blocks());
+        let (node, delayed) = (direct.inode_ref(), || volume.engine.allocator().delayed_blocks());
         let cached = node.inode.cached().unwrap();
         // A failed write has left zeros and the space of the block.
         file.write_all_at(&[0; 50], 0).unwrap();

@@ -11,7 +11,7 @@ const CAPABILITIES: &[u8] = b"security.capability";
 
 impl InodeRef {
     /// Implements
-    /// [`ServerNode::remove_capabilities`](crate::server::ServerNode::remove_capabilities).
+    /// [`ServerInode::remove_capabilities`](crate::server::ServerInode::remove_capabilities).
     pub(crate) fn remove_capabilities(&self) -> Result<()> {
         self.engine.in_flight().check_open()?;
         let name = XattrName::new(CAPABILITIES)?;

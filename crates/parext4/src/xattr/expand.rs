@@ -11,7 +11,7 @@ use crate::inode_ref::InodeRef;
 
 impl InodeRef {
     /// Implements
-    /// [`ServerNode::make_room_for_fields`](crate::server::ServerNode::make_room_for_fields).
+    /// [`ServerInode::make_room_for_fields`](crate::server::ServerInode::make_room_for_fields).
     pub(crate) fn make_room_for_fields(&self) {
         if self.inode.take_lack_of_fields()
             && !self.engine.is_read_only()

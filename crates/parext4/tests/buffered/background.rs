@@ -19,7 +19,7 @@ fn sleeping_threads_write_back_once_pages_are_dirty() {
         file.write_all_at(&[3; 10_000], (nth - 1) * 12_288).unwrap();
         let looks = (0..6000).take_while(|_| {
             std::thread::sleep(interval / 2);
-            file.node().metadata().sectors < nth * 3 * 8
+            file.inode_ref().metadata().sectors < nth * 3 * 8
         });
         assert!(looks.count() < 6000, "no thread writes it back");
         // Long enough for the threads to find no more dirty pages.
@@ -38,7 +38,7 @@ fn data_is_written_back_after_the_interval_and_above_the_limit() {
     let file = create(&volume, "/f");
     file.write_all_at(&[3; 10_000], 0).unwrap();
     // The attribute tells: `fiemap` would write back itself.
-    let used = || file.node().metadata().sectors;
+    let used = || file.inode_ref().metadata().sectors;
     while used() < 3 * 8 {
         std::thread::yield_now();
     }
@@ -75,7 +75,7 @@ fn many_small_files_are_written_back_together() {
     gate.wait_for(3);
     gate.open();
     synced.join().unwrap().unwrap();
-    assert!(files.iter().all(|file| file.node().metadata().sectors == 16));
+    assert!(files.iter().all(|file| file.inode_ref().metadata().sectors == 16));
     drop(files);
     volume.close().unwrap();
     assert_clean(&device, "written back together");

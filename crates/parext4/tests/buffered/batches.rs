@@ -217,7 +217,7 @@ fn blocks_that_are_not_allocated_yet_count_as_used() {
             Volume::open_device(Arc::new(Shape::new(16, block_size, true).make()), &options()).unwrap();
         let file = volume.create_direct("/f").unwrap();
         let buffered = file.buffered().unwrap();
-        let sectors = || file.node().metadata().sectors;
+        let sectors = || file.inode_ref().metadata().sectors;
         buffered.write_all_at(&[1; 3 * 4096], 0).unwrap();
         buffered.write_all_at(&[2; 100], 1000).unwrap();
         assert_eq!(sectors(), 24, "blocks of {block_size}");

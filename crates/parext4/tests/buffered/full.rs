@@ -63,10 +63,10 @@ fn appends_until_space_runs_out_are_stored_once() {
         let sectors = (0..512_u32).flat_map(|nth| (record * 512 + nth).to_le_bytes().repeat(128));
         let data: Vec<u8> = sectors.collect();
         let long_ago = Timestamp { seconds: 1, nanoseconds: 0 };
-        file.node().set_attributes(&SetAttributes::new().mtime(long_ago)).unwrap();
+        file.inode_ref().set_attributes(&SetAttributes::new().mtime(long_ago)).unwrap();
         match file.append_partial(&data, &mut SpaceWait::new()) {
             Ok(appended) => {
-                assert_ne!(file.node().metadata().mtime, long_ago, "of {appended} bytes");
+                assert_ne!(file.inode_ref().metadata().mtime, long_ago, "of {appended} bytes");
                 stored.extend(&data[..appended]);
                 was_cut |= appended < data.len();
             }

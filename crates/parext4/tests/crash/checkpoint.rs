@@ -48,7 +48,7 @@ fn prepare() -> MemDevice {
 fn set_mode(volume: &Volume, file: u16, mode: u16) {
     let file = volume.direct_file(path(file)).expect("open_file");
     let set = SetAttributes::new().permissions(mode);
-    file.node().set_attributes(&set).expect("set_attributes");
+    file.inode_ref().set_attributes(&set).expect("set_attributes");
     file.sync_all().expect("sync_all");
 }
 

@@ -57,7 +57,7 @@ fn crashed_with_orphans(
     let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
     let file = volume.create_direct("/file").unwrap();
     file.set_len(mib << 20).unwrap();
-    let ino = file.node().ino().get();
+    let ino = file.inode_ref().ino().get();
     drop(file);
     let root = volume.root().unwrap();
     let create = |_| {

@@ -50,7 +50,7 @@ fn contents(volume: &Volume, path: &str) -> Option<Vec<u8>> {
 fn commit(volume: &Volume) {
     let other = volume.direct_file(OTHER).unwrap();
     let set = SetAttributes::new().permissions(0o600);
-    other.node().set_attributes(&set).expect("set_attributes");
+    other.inode_ref().set_attributes(&set).expect("set_attributes");
     other.sync_all().expect("sync_all");
 }
 

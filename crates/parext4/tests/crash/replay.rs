@@ -43,7 +43,7 @@ fn set_mode(volume: &Volume, mode: u16) {
 
 fn set_mode_of(volume: &Volume, path: &str, mode: u16) {
     let set = SetAttributes::new().permissions(mode);
-    volume.direct_file(path).unwrap().node().set_attributes(&set).expect("set_attributes");
+    volume.direct_file(path).unwrap().inode_ref().set_attributes(&set).expect("set_attributes");
     volume.sync().expect("sync");
 }
 

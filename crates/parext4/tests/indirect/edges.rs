@@ -37,7 +37,7 @@ fn a_sparse_file_is_deleted_in_bounded_transactions() {
     // The blocks, their leaves, the double and the triple indirect block, and the blocks below the
     // triple one.
     let middles = (LEAVES - 1 - LEAF).div_ceil(LEAF);
-    assert_eq!(file.node().metadata().sectors, 2 * (LEAVES + LEAVES + 1 + 1 + middles));
+    assert_eq!(file.inode_ref().metadata().sectors, 2 * (LEAVES + LEAVES + 1 + 1 + middles));
     volume.sync().unwrap();
     // Some of the leaves are no longer in memory.
     let mut bytes = [0; 2 * BLOCK as usize];
@@ -168,7 +168,7 @@ fn dirty_pages_keep_their_indirect_blocks_when_other_blocks_are_punched() {
         file.buffered().unwrap().write_all_at(&[8; BLOCK as usize], start(PAGES)).unwrap();
         file.set_len(0).unwrap();
         volume.sync().unwrap();
-        assert_eq!((file.node().metadata().sectors, volume.space().free_blocks), (0, free));
+        assert_eq!((file.inode_ref().metadata().sectors, volume.space().free_blocks), (0, free));
     }
 }
 

@@ -63,7 +63,7 @@ fn race(volume: &Volume, path: &str, seed: u64, cuts: bool) -> BTreeMap<u64, u64
         let mut rng = Rng::new(seed, 100);
         while !over.load(Ordering::Relaxed) {
             let note = vec![1; usize::try_from(rng.below(40)).unwrap()];
-            file.node().set_xattr(b"user.note", &note, XattrMode::Any).unwrap();
+            file.inode_ref().set_xattr(b"user.note", &note, XattrMode::Any).unwrap();
             if cuts {
                 file.set_len(rng.below(30) * SLOT as u64).unwrap();
             }

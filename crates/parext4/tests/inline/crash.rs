@@ -57,7 +57,7 @@ fn change(volume: &Volume, rng: &mut Rng, step: u64) -> bool {
     match rng.below(10) {
         0 => {
             let note = vec![byte; usize::try_from(rng.below(40)).unwrap()];
-            file.node().set_xattr(b"user.note", &note, XattrMode::Any).unwrap();
+            file.inode_ref().set_xattr(b"user.note", &note, XattrMode::Any).unwrap();
             false
         }
         1 if file.size() < 100 => {

@@ -185,7 +185,7 @@ fn files_keep_their_contents() {
                 tested.apply(op, number * OPS + nth);
                 if rng.chance(10) {
                     let note = vec![b'n'; index(rng.below(60))];
-                    tested.direct.node().set_xattr(b"user.note", &note, XattrMode::Any).unwrap();
+                    tested.direct.inode_ref().set_xattr(b"user.note", &note, XattrMode::Any).unwrap();
                 }
                 tested.check();
             }
@@ -217,7 +217,7 @@ fn contents_leave_the_inode_when_they_do_not_fit() {
             volume.write(format!("/ours{size}"), vec![b'x'; size]).unwrap();
         }
         let noted = volume.create_file("/noted").unwrap();
-        noted.node().set_xattr(b"user.note", &[1; 20], XattrMode::Any).unwrap();
+        noted.inode_ref().set_xattr(b"user.note", &[1; 20], XattrMode::Any).unwrap();
         noted.append(&vec![b'x'; room - 64]).unwrap();
         noted.append(&[b'x'; 64]).unwrap();
         drop(noted);

@@ -71,7 +71,7 @@ pub fn read(volume: &Volume) -> Tree {
         if path == "/" || path.starts_with("/lost+found") {
             continue;
         }
-        let node = entry.node().unwrap();
+        let node = entry.inode_ref().unwrap();
         let item = match entry.file_type() {
             FileType::Directory => Item::Directory,
             FileType::Symlink => Item::Link(node.read_link().unwrap().into_os_string().into_vec()),

@@ -310,10 +310,10 @@ fn a_name_that_is_there_twice_leads_to_the_inode_that_its_removal_removes() {
     assert_eq!(twice.len(), 2);
     let first = dir.lookup(b"one").unwrap();
     for nth in twice {
-        assert_eq!(batch[nth].node().unwrap().ino(), first.ino());
+        assert_eq!(batch[nth].inode_ref().unwrap().ino(), first.ino());
     }
     for entry in volume.read_dir("/dir").unwrap() {
-        assert_eq!(entry.unwrap().node().unwrap().ino(), first.ino());
+        assert_eq!(entry.unwrap().inode_ref().unwrap().ino(), first.ino());
     }
     dir.unlink(b"one").unwrap();
     assert_eq!(first.metadata().links, 0);

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::{Error, Image, assert_fails, names, new, on_each_kind};
+use parext4::server::ServerInode as _;
 use parext4::{FileType, OpenOptions, RenameMode, SetAttributes, Special, Timestamp};
 use testkit::volume::DirectFiles as _;
 
@@ -109,21 +110,21 @@ fn listed_names_lead_to_the_inodes_that_they_name_now() {
         let entries: Vec<_> = volume.read_dir("/").unwrap().map(Result::unwrap).collect();
         let entry = |name: &str| entries.iter().find(|entry| entry.file_name() == name).unwrap();
         for name in [&b"kept"[..], b"gone", b"late"] {
-            let ino = batch[nth(name)].node().unwrap().ino();
+            let ino = batch[nth(name)].inode_ref().unwrap().ino();
             assert_eq!(ino, batch[nth(name)].ino());
-            assert_eq!(ino, entry(std::str::from_utf8(name).unwrap()).node().unwrap().ino());
+            assert_eq!(ino, entry(std::str::from_utf8(name).unwrap()).inode_ref().unwrap().ino());
         }
-        assert_eq!(batch[nth(b".")].node().unwrap().ino(), root.ino());
-        assert_eq!(batch[nth(b"..")].node().unwrap().ino(), root.ino());
+        assert_eq!(batch[nth(b".")].inode_ref().unwrap().ino(), root.ino());
+        assert_eq!(batch[nth(b"..")].inode_ref().unwrap().ino(), root.ino());
 
         root.unlink(b"gone").unwrap();
         root.rename(b"kept", &root, b"late", RenameMode::Replace).unwrap();
         let kept = batch[nth(b"kept")].ino();
-        assert_eq!(batch[nth(b"late")].node().unwrap().ino(), kept);
-        assert_eq!(entry("late").node().unwrap().ino(), kept);
+        assert_eq!(batch[nth(b"late")].inode_ref().unwrap().ino(), kept);
+        assert_eq!(entry("late").inode_ref().unwrap().ino(), kept);
         for name in ["kept", "gone"] {
-            assert_fails!(batch[nth(name.as_bytes())].node(), NotFound);
-            assert_fails!(entry(name).node(), NotFound);
+            assert_fails!(batch[nth(name.as_bytes())].inode_ref(), NotFound);
+            assert_fails!(entry(name).inode_ref(), NotFound);
         }
     });
 }

@@ -32,7 +32,7 @@ fn shown_by_us(volume: &Volume) -> BTreeMap<PathBuf, Shown> {
     for top in ["/enc", "/tight"] {
         for entry in volume.walk(top).unwrap() {
             let entry = entry.unwrap();
-            let node = entry.node().unwrap();
+            let node = entry.inode_ref().unwrap();
             assert_eq!(node.ino(), entry.ino());
             let target = (node.file_type() == FileType::Symlink)
                 .then(|| node.read_link().unwrap().into_os_string().into_vec());

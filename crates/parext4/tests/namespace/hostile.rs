@@ -214,7 +214,7 @@ fn an_inode_that_cannot_be_deleted_keeps_its_name() {
     drop(leaf);
     for (name, len) in [("block", 300), ("body", 3)] {
         let file = volume.create_direct(name).unwrap();
-        file.node().set_xattr(b"user.a", &vec![1; len], XattrMode::Any).unwrap();
+        file.inode_ref().set_xattr(b"user.a", &vec![1; len], XattrMode::Any).unwrap();
     }
     let dir = volume.create_dir("/dir", 0o755).unwrap();
     dir.set_xattr(b"user.a", &[1; 300], XattrMode::Any).unwrap();

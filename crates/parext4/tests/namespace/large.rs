@@ -112,11 +112,11 @@ fn a_full_index_refuses_names() {
     let volume = image.open();
     let dir = volume.create_dir("/dir", 0o755).unwrap();
     let file = volume.create_direct("/file").unwrap();
-    let mut files = vec![file.node().clone()];
+    let mut files = vec![file.inode_ref().clone()];
     let mut full = None;
     for n in 0..60_000_u32 {
         if n % 60_000 == 59_999 {
-            files.push(volume.create_direct(format!("/file-{n}")).unwrap().node().clone());
+            files.push(volume.create_direct(format!("/file-{n}")).unwrap().inode_ref().clone());
         }
         if let Err(error) = dir.link(format!("{n:0>250}").as_bytes(), files.last().unwrap()) {
             full = Some((n, error));

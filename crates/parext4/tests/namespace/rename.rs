@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use parext4::device::{FaultDevice, FaultKind, FaultPlan};
+use parext4::server::ServerInode as _;
 use parext4::{Device, FileType, InodeNo, InodeRef, RenameMode, Volume};
 use testkit::volume::{DirectFiles as _, Shape, untimed};
 
@@ -148,7 +149,7 @@ fn a_victim_in_use_lives_on() {
     let mut read = [0; 4096];
     victim.read_at(&mut read, 0).unwrap();
     assert_eq!(read, [9; 4096]);
-    assert_eq!(victim.node().metadata().links, 0);
+    assert_eq!(victim.inode_ref().metadata().links, 0);
     let dir = root.mkdir(b"dir", &new()).unwrap();
     root.mkdir(b"other", &new()).unwrap();
     volume.rename("/other", "/dir").unwrap();

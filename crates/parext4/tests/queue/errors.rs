@@ -64,13 +64,13 @@ fn immutable_files_and_read_only_volumes_refuse_writes_only() {
     let volume = image.open();
     let file = volume.create_direct("/file").unwrap();
     file.write_all_at(&[1; 4096], 0).unwrap();
-    let flags = file.node().flags();
-    file.node().set_flags(flags | InodeFlags::IMMUTABLE).unwrap();
+    let flags = file.inode_ref().flags();
+    file.inode_ref().set_flags(flags | InodeFlags::IMMUTABLE).unwrap();
     let mut queue = volume.io_queue(4);
     assert!(matches!(one(&mut queue, &file, write(&[1; 512], 0), WAIT).result, Err(Error::NotPermitted(_))));
     assert!(matches!(one(&mut queue, &file, append(&[1; 512]), WAIT).result, Err(Error::NotPermitted(_))));
     assert_eq!(one(&mut queue, &file, read(4096, 0), WAIT).result.unwrap(), 4096);
-    file.node().set_flags(flags | InodeFlags::APPEND).unwrap();
+    file.inode_ref().set_flags(flags | InodeFlags::APPEND).unwrap();
     assert!(matches!(one(&mut queue, &file, write(&[1; 512], 0), WAIT).result, Err(Error::NotPermitted(_))));
     assert_eq!(one(&mut queue, &file, append(&[1; 512]), WAIT).result.unwrap(), 4096);
     drop((queue, file));

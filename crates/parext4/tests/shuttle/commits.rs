@@ -90,11 +90,11 @@ fn a_sync_of_the_volume_includes_the_times_of_earlier_writes() {
         write_block(&file, 1, 0);
         volume.sync().unwrap();
         let set = SetAttributes::new().permissions(0o600);
-        other.node().set_attributes(&set).unwrap();
+        other.inode_ref().set_attributes(&set).unwrap();
         let writer = move |f: &DirectFile| {
             yield_randomly(100);
             write_block(f, 2, 0);
-            let modified: Timestamp = f.node().metadata().mtime;
+            let modified: Timestamp = f.inode_ref().metadata().mtime;
             volume.sync().unwrap();
             let (after, _file) = after_crash(&device, "/f");
             assert_eq!(after.metadata("/f").unwrap().mtime, modified, "the time of a write is lost");
@@ -115,12 +115,12 @@ fn the_time_of_an_overwrite_is_in_the_next_commit() {
         write(&file, 2, 2, 0);
         let long_ago = Timestamp { seconds: 5, nanoseconds: 0 };
         let set = SetAttributes::new().mtime(long_ago);
-        file.node().set_attributes(&set).unwrap();
-        assert_eq!(file.node().metadata().mtime, long_ago);
+        file.inode_ref().set_attributes(&set).unwrap();
+        assert_eq!(file.inode_ref().metadata().mtime, long_ago);
         let syncer = volume.clone();
         race(&file, |f| write(f, 3, 2, 0), move |_: &DirectFile| syncer.sync().unwrap());
         volume.sync().unwrap();
-        let mtime = file.node().metadata().mtime;
+        let mtime = file.inode_ref().metadata().mtime;
         assert_ne!(mtime, long_ago);
         let after = open(Arc::new(device.fork()));
         assert_eq!(after.metadata("/f").unwrap().mtime, mtime, "the time of a write is lost");

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parext4::fault::Fault;
 use parext4::models::{leave_blocks, lose_link};
+use parext4::server::ServerVolume as _;
 use parext4::{Error, NewInode, SetAttributes, Volume};
 
 use shuttle::rand::Rng;
@@ -23,7 +24,7 @@ fn forgetful(image: &parext4::MemDevice) -> Volume {
 fn there_is_one_inode_in_memory_for_each_on_the_device() {
     check(100, &[Fault::LoadTwice], |image| {
         let volume = forgetful(image);
-        let id = volume.create_direct("/f").unwrap().node().id();
+        let id = volume.create_direct("/f").unwrap().inode_ref().id();
         volume.sync().unwrap();
         // Another inode, which makes room for itself by evicting the first.
         volume.create_direct("/other").unwrap();
@@ -31,7 +32,7 @@ fn there_is_one_inode_in_memory_for_each_on_the_device() {
         let set = |change: SetAttributes, by_name: bool| {
             let volume = volume.clone();
             shuttle::thread::spawn(move || {
-                let node = if by_name { volume.resolve("/f") } else { volume.node(id) };
+                let node = if by_name { volume.resolve("/f") } else { volume.inode_ref(id) };
                 node.unwrap().set_attributes(&change).unwrap();
             })
         };
@@ -46,7 +47,7 @@ fn there_is_one_inode_in_memory_for_each_on_the_device() {
 fn a_deleted_inode_is_not_found_by_its_number() {
     check(200, &[Fault::ForgetBeforeFree], |image| {
         let volume = forgetful(image);
-        let id = volume.create_direct("/f").unwrap().node().id();
+        let id = volume.create_direct("/f").unwrap().inode_ref().id();
         volume.sync().unwrap();
         let unlinked = Arc::new(AtomicBool::new(false));
         let looking = {
@@ -54,7 +55,7 @@ fn a_deleted_inode_is_not_found_by_its_number() {
             shuttle::thread::spawn(move || {
                 loop {
                     let was_unlinked = unlinked.load(Ordering::SeqCst);
-                    match volume.node(id) {
+                    match volume.inode_ref(id) {
                         Ok(node) => assert!(!was_unlinked && node.id() == id, "a deleted inode is found"),
                         Err(Error::NotFound(_)) => {}
                         Err(error) => panic!("{error}"),
@@ -75,7 +76,7 @@ fn a_deleted_inode_is_not_found_by_its_number() {
         }
         looking.join().unwrap();
         let next = root.create(b"h", &NewInode::new()).unwrap();
-        assert!(next.id() != id && matches!(volume.node(id), Err(Error::NotFound(_))));
+        assert!(next.id() != id && matches!(volume.inode_ref(id), Err(Error::NotFound(_))));
     });
 }
 
@@ -117,7 +118,7 @@ fn a_deleted_inode_read_from_the_device_is_not_cached() {
             let (volume, over) = (volume.clone(), Arc::clone(&over));
             shuttle::thread::spawn(move || {
                 while !over.load(Ordering::SeqCst) {
-                    assert!(matches!(volume.node(old), Err(Error::NotFound(_))));
+                    assert!(matches!(volume.inode_ref(old), Err(Error::NotFound(_))));
                     shuttle::thread::yield_now();
                 }
             })
@@ -128,7 +129,7 @@ fn a_deleted_inode_read_from_the_device_is_not_cached() {
         over.store(true, Ordering::SeqCst);
         looking.join().unwrap();
         assert_eq!(new.ino, old.ino);
-        assert!(matches!(volume.node(new), Err(Error::NotFound(_))), "a deleted inode is found");
+        assert!(matches!(volume.inode_ref(new), Err(Error::NotFound(_))), "a deleted inode is found");
     });
 }
 
@@ -148,7 +149,7 @@ fn an_inode_whose_creation_fails_is_not_found_by_its_number() {
             let (volume, over) = (volume.clone(), Arc::clone(&over));
             shuttle::thread::spawn(move || {
                 while !over.load(Ordering::SeqCst) {
-                    let found = volume.named_node(ino);
+                    let found = volume.inode_by_number(ino);
                     assert!(matches!(found, Err(Error::NotFound(_))), "an inode without contents is found");
                     shuttle::thread::yield_now();
                 }

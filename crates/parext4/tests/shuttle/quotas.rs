@@ -32,7 +32,7 @@ fn space_moves_with_its_owner() {
                         .unwrap()
                 })
             },
-            |f| f.node().set_attributes(&SetAttributes::new().uid(7)).unwrap(),
+            |f| f.inode_ref().set_attributes(&SetAttributes::new().uid(7)).unwrap(),
         );
         assert_eq!(used_by(&volume, 7), (4 * BLOCK as u64, 1));
         assert_eq!(used_by(&volume, 0), (before.0, before.1 - 1));

@@ -15,14 +15,16 @@ fn no_change_of_an_attribute_is_lost() {
         let volume = volume(image);
         let file = volume.create_direct("/f").unwrap();
         let set = |name: &'static [u8], len: usize| {
-            move |f: &parext4::DirectFile| f.node().set_xattr(name, &vec![1; len], XattrMode::Create).unwrap()
+            move |f: &parext4::DirectFile| {
+                f.inode_ref().set_xattr(name, &vec![1; len], XattrMode::Create).unwrap()
+            }
         };
         // One attribute in the inode, two in its block.
         let third = spawn(&file, set(b"user.c", 300));
         race(&file, set(b"user.a", 10), set(b"user.b", 200));
         third.join().unwrap();
         for (name, len) in [(b"user.a", 10), (b"user.b", 200), (b"user.c", 300)] {
-            let value = file.node().get_xattr(name).unwrap();
+            let value = file.inode_ref().get_xattr(name).unwrap();
             assert!(value.is_some_and(|value| value.len() == len), "an attribute is lost");
         }
     });
@@ -33,17 +35,18 @@ fn an_attribute_that_moves_is_always_found() {
     check(200, &[Fault::XattrsUnlocked], |image| {
         let volume = volume(image);
         let file = volume.create_direct("/f").unwrap();
-        file.node().set_xattr(b"user.a", &[0; 300], XattrMode::Any).unwrap();
+        file.inode_ref().set_xattr(b"user.a", &[0; 300], XattrMode::Any).unwrap();
         race(
             &file,
             |f| {
                 for len in [10, 300, 20] {
-                    f.node().set_xattr(b"user.a", &vec![0; len], XattrMode::Replace).unwrap();
+                    f.inode_ref().set_xattr(b"user.a", &vec![0; len], XattrMode::Replace).unwrap();
                 }
             },
             |f| {
                 for _ in 0..3 {
-                    let value = f.node().get_xattr(b"user.a").unwrap().expect("the attribute always exists");
+                    let value =
+                        f.inode_ref().get_xattr(b"user.a").unwrap().expect("the attribute always exists");
                     assert!(matches!(value.len(), 10 | 20 | 300));
                 }
             },
@@ -56,7 +59,7 @@ fn damaged(image: &MemDevice) -> Arc<MemDevice> {
     let device = Arc::new(image.fork());
     let volume = open_quiet(Arc::clone(&device), SplitAt::default());
     let file = volume.create_direct("/f").unwrap();
-    file.node().set_xattr(b"user.a", &[1; 300], XattrMode::Any).unwrap();
+    file.inode_ref().set_xattr(b"user.a", &[1; 300], XattrMode::Any).unwrap();
     volume.create_dir("/d", 0o755).unwrap();
     // In another directory, so that its removal holds another lock.
     volume.hard_link("/f", "/d/g").unwrap();

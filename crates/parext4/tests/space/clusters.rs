@@ -16,7 +16,7 @@ fn open(device: &Arc<MemDevice>) -> Volume {
 }
 
 fn sectors(file: &DirectFile) -> u64 {
-    file.node().metadata().sectors
+    file.inode_ref().metadata().sectors
 }
 
 #[test]
@@ -115,8 +115,8 @@ fn the_kernel_counts_the_same() {
     for nth in 0..200 {
         file.write_all_at(&[1; 1024], nth * 3 * 16384 + nth % 16 * BLOCK).unwrap();
     }
-    file.node().set_xattr(b"user.large", &[7; 9000], parext4::XattrMode::Create).unwrap();
-    file.node().set_xattr(b"user.block", &[7; 500], parext4::XattrMode::Create).unwrap();
+    file.inode_ref().set_xattr(b"user.large", &[7; 9000], parext4::XattrMode::Create).unwrap();
+    file.inode_ref().set_xattr(b"user.block", &[7; 500], parext4::XattrMode::Create).unwrap();
     let (blocks, space) = (sectors(&file), volume.space());
     drop(file);
     volume.close().unwrap();

@@ -10,7 +10,7 @@ const PIECE: usize = 4096;
 
 /// Returns the bytes of all files that are mapped but not written.
 fn unused(files: &[DirectFile]) -> u64 {
-    let surplus = |file: &DirectFile| (512 * file.node().metadata().sectors).saturating_sub(file.size());
+    let surplus = |file: &DirectFile| (512 * file.inode_ref().metadata().sectors).saturating_sub(file.size());
     files.iter().map(surplus).sum()
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use parext4::server::ServerNode;
+use parext4::server::ServerInode;
 use parext4::{Error, File, InodeRef, MemDevice, MkfsOptions, Result, Volume, VolumeOptions, mkfs};
 use testkit::rng::Rng;
 use testkit::settings;
@@ -71,7 +71,7 @@ fn a_write_at_once_after_a_removal_finds_its_space() {
         let mut rounds = 0;
         while rounds < ROUNDS || Instant::now() < until {
             let file = fill(&volume, rounds % 2 == 0);
-            sender.send(file.node().clone().departing()).unwrap();
+            sender.send(file.inode_ref().clone().departing()).unwrap();
             drop(file);
             volume.remove_file("/fill").unwrap();
             if let Err(error) = write_small(&volume, rounds % 4 < 2) {

@@ -30,7 +30,7 @@ const WAYS: [(&str, Way); 6] = [
     ("set_xattr", |volume, nth| {
         let options = OpenOptions::read_write().create(true);
         let file = volume.open_direct(format!("/with{nth}"), &options)?;
-        file.node().set_xattr(b"user.large", &[7; 1000], XattrMode::Any)
+        file.inode_ref().set_xattr(b"user.large", &[7; 1000], XattrMode::Any)
     }),
 ];
 
@@ -139,8 +139,8 @@ fn handles_of_one_file_act_for_their_callers_whichever_thread_uses_them() {
     }
 
     // What a handle reaches acts for the same caller.
-    assert!(!had_space(user.node().set_xattr(b"user.large", &[7; 1000], XattrMode::Any)));
-    assert!(had_space(root.node().set_xattr(b"user.large", &[7; 1000], XattrMode::Any)));
+    assert!(!had_space(user.inode_ref().set_xattr(b"user.large", &[7; 1000], XattrMode::Any)));
+    assert!(had_space(root.inode_ref().set_xattr(b"user.large", &[7; 1000], XattrMode::Any)));
 
     drop((queue, root, user, becomes_user, buffered_user));
     volume.close().unwrap();

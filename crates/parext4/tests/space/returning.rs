@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parext4::server::ServerNode;
+use parext4::server::ServerInode;
 use parext4::{
     AlignedBuf, Completion, DirectFile, Error, FileSize, IoFlags, IoQueue, IoRequest, MemDevice, MkfsOptions,
     OpenOptions, Volume, VolumeOptions, mkfs,
@@ -218,7 +218,7 @@ fn write_after_removal<T: Send + 'static>(hold: impl FnOnce(DirectFile) -> T) {
 #[test]
 fn a_write_waits_for_the_deletion_of_a_removed_file() {
     write_after_removal(|file| file);
-    write_after_removal(|file| file.node().clone().departing());
+    write_after_removal(|file| file.inode_ref().clone().departing());
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn preallocated_blocks_of_a_file_in_use_are_available() {
     }
     let mut queue = volume.io_queue(4);
     queue.submit(&log, IoRequest::Append { buf: AlignedBuf::zeroed(BLOCK), len: BLOCK }, 0, IoFlags::new());
-    let ahead = log.node().metadata().sectors / 8 - 41;
+    let ahead = log.inode_ref().metadata().sectors / 8 - 41;
     assert!(ahead > KEPT, "{ahead} blocks are preallocated");
     fill(&volume, 0);
     let other = volume.create_direct("/other").unwrap();

@@ -133,7 +133,7 @@ fn attributes_move_to_the_block_for_extra_fields() {
         set("min_extra_isize", 640);
         let path = format!("/{name}");
         let volume = image.open();
-        let node = volume.create_direct(&path).unwrap().node().clone();
+        let node = volume.create_direct(&path).unwrap().inode_ref().clone();
         let xattrs = (0..8).map(|nth| format!("user.{nth}")).collect::<Vec<_>>();
         for xattr in &xattrs {
             node.set_xattr(xattr.as_bytes(), b"aa", XattrMode::Any).unwrap();
@@ -274,7 +274,7 @@ fn a_file_that_maps_more_blocks_than_the_volume_has_is_damaged_on_a_read_only_vo
     let options = ["-b", "1024", "-O", "^metadata_csum,^uninit_bg,^has_journal"];
     let Some(image) = Image::mke2fs(32, &options) else { return };
     let volume = image.open();
-    assert_eq!(volume.create_direct("/file").unwrap().node().ino(), InodeNo(12));
+    assert_eq!(volume.create_direct("/file").unwrap().inode_ref().ino(), InodeNo(12));
     volume.close().unwrap();
     let mut bytes = std::fs::read(image.path()).unwrap();
     let superblock = superblock(&bytes);

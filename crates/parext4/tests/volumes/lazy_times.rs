@@ -23,7 +23,7 @@ fn path(nth: usize) -> String {
 fn create(volume: &Volume, nth: usize) -> DirectFile {
     let file = volume.create_direct(path(nth)).expect("create");
     file.write_all_at(&[1; BLOCK], 0).expect("the file is extended");
-    file.node().set_attributes(&SetAttributes::new().mtime(LONG_AGO)).expect("set_attributes");
+    file.inode_ref().set_attributes(&SetAttributes::new().mtime(LONG_AGO)).expect("set_attributes");
     file
 }
 

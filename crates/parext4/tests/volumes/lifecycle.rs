@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parext4::device::{FaultDevice, FaultKind, FaultPlan};
 use parext4::error::Corruption;
-use parext4::server::{ServerDirectFile, ServerNode, ServerVolume};
+use parext4::server::{ServerDirectFile, ServerInode, ServerVolume};
 use parext4::{
     AlignedBuf, Error, FileSize, IoFlags, IoRequest, MemDevice, MkfsOptions, RenameMode, SetAttributes,
     Timestamp, Volume, VolumeOptions, mkfs, needs_recovery,
@@ -46,7 +46,7 @@ fn dropping_a_volume_closes_it_with_all_its_times() {
     std::thread::sleep(Duration::from_millis(20));
     // An overwrite: its times wait for a transaction, which never begins.
     file.write_all_at(&[2; 4096], 0).unwrap();
-    let mtime = file.node().metadata().mtime;
+    let mtime = file.inode_ref().metadata().mtime;
     drop((file, volume));
     assert_eq!(open(&device).metadata("/file").unwrap().mtime, mtime);
 }
@@ -55,14 +55,15 @@ fn dropping_a_volume_closes_it_with_all_its_times() {
 fn of_two_times_the_later_set_wins() {
     let (device, volume) = fresh(16 << 20);
     let file = volume.create_direct("/file").unwrap();
-    let times = |file: &parext4::DirectFile| (file.node().metadata().mtime, file.node().metadata().ctime);
+    let times =
+        |file: &parext4::DirectFile| (file.inode_ref().metadata().mtime, file.inode_ref().metadata().ctime);
     let far = Timestamp { seconds: 5_000_000_000, nanoseconds: 1 };
     for _ in 0..2 {
         // First a write that allocates, then one whose time waits for a commit.
         file.write_all_at(&[1; 4096], 0).unwrap();
         assert!(times(&file).0 < far, "a write sets the time even if it was in the future");
         let set = SetAttributes::new().mtime(far);
-        file.node().set_attributes(&set).unwrap();
+        file.inode_ref().set_attributes(&set).unwrap();
         assert_eq!(times(&file).0, far);
         volume.sync().unwrap();
         assert_eq!(times(&file).0, far);
@@ -84,13 +85,13 @@ fn a_file_that_keeps_times_writes_without_a_date() {
     let file = dated.keeping_times();
     let far = Timestamp { seconds: 5_000_000_000, nanoseconds: 1 };
     let set = SetAttributes::new().mtime(far);
-    file.node().set_attributes(&set).unwrap();
+    file.inode_ref().set_attributes(&set).unwrap();
     // Allocated, overwritten, converted, in memory, and by a queue that also writes with a given
     // time.
     file.write_all_at(&[1; 4096], 0).unwrap();
     file.write_all_at(&[2; 4096], 0).unwrap();
     file.allocate(4096..8192, FileSize::Extend).unwrap();
-    file.node().set_attributes(&set).unwrap();
+    file.inode_ref().set_attributes(&set).unwrap();
     file.write_all_at(&[3; 2048], 4096).unwrap();
     let buffered = file.buffered().unwrap();
     buffered.write_all_at(b"in memory", 9000).unwrap();
@@ -104,12 +105,12 @@ fn a_file_that_keeps_times_writes_without_a_date() {
         assert!(done.iter().all(|completion| completion.result.is_ok()));
     };
     write(&file);
-    assert_eq!(file.node().metadata().mtime, far);
+    assert_eq!(file.inode_ref().metadata().mtime, far);
     write(&dated);
-    assert!(file.node().metadata().mtime < far);
-    file.node().set_attributes(&set).unwrap();
-    file.node().touch_modified().unwrap();
-    assert!(file.node().metadata().mtime < far);
+    assert!(file.inode_ref().metadata().mtime < far);
+    file.inode_ref().set_attributes(&set).unwrap();
+    file.inode_ref().touch_modified().unwrap();
+    assert!(file.inode_ref().metadata().mtime < far);
 }
 
 #[test]

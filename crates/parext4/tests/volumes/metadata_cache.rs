@@ -7,6 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use parext4::device::{FaultDevice, FaultKind, FaultPlan};
+use parext4::server::ServerVolume as _;
 use parext4::{
     Device, EmptiedLog, Error, InodeId, InodeRef, MemDevice, MkfsOptions, NewInode, SetAttributes, Volume,
     VolumeOptions, mkfs,
@@ -85,27 +86,27 @@ fn an_inode_is_found_by_number_as_long_as_it_exists() {
     let id = file.id();
     drop(file);
     volume.sync().unwrap();
-    assert_eq!(volume.node(id).unwrap().metadata().uid, 7);
-    assert_eq!(volume.node(root.id()).unwrap().ino(), root.ino());
-    let gone = |id| matches!(volume.node(id), Err(Error::NotFound(_)));
-    let unnamed = |ino| matches!(volume.named_node(ino), Err(Error::NotFound(_)));
+    assert_eq!(volume.inode_ref(id).unwrap().metadata().uid, 7);
+    assert_eq!(volume.inode_ref(root.id()).unwrap().ino(), root.ino());
+    let gone = |id| matches!(volume.inode_ref(id), Err(Error::NotFound(_)));
+    let unnamed = |ino| matches!(volume.inode_by_number(ino), Err(Error::NotFound(_)));
     // The journal, a free number, and numbers that do not exist.
     for ino in [0, 8, id.ino.get() + 1, u32::MAX] {
         assert!(gone(InodeId { ino: parext4::InodeNo(ino), generation: 0 }), "{ino}");
         assert!(unnamed(parext4::InodeNo(ino)), "{ino}");
     }
-    assert_eq!(volume.named_node(id.ino).unwrap().id(), id, "whatever its generation");
-    let held = volume.node(id).unwrap();
+    assert_eq!(volume.inode_by_number(id.ino).unwrap().id(), id, "whatever its generation");
+    let held = volume.inode_ref(id).unwrap();
     root.unlink(b"file").unwrap();
-    assert_eq!(volume.node(id).unwrap().metadata().links, 0, "an inode without a name that is in use");
+    assert_eq!(volume.inode_ref(id).unwrap().metadata().links, 0, "an inode without a name that is in use");
     assert!(unnamed(id.ino));
     drop(held);
     assert!(gone(id), "a deleted inode");
     let next = root.create(b"next", &NewInode::new()).unwrap();
     assert_eq!(next.ino(), id.ino, "the number is reused");
     assert!(gone(id), "another inode of the number");
-    assert_eq!(volume.named_node(id.ino).unwrap().id(), next.id());
-    assert_eq!(volume.node(next.id()).unwrap().metadata().uid, 0);
+    assert_eq!(volume.inode_by_number(id.ino).unwrap().id(), next.id());
+    assert_eq!(volume.inode_ref(next.id()).unwrap().metadata().uid, 0);
 }
 
 #[test]
@@ -121,15 +122,15 @@ fn the_read_of_an_inode_delays_no_other_inode() {
     drop(root);
     volume.close().unwrap();
     let volume = open(Arc::clone(&device) as _);
-    let _held: Vec<_> = others.iter().map(|&id| volume.node(id).unwrap()).collect();
+    let _held: Vec<_> = others.iter().map(|&id| volume.inode_ref(id).unwrap()).collect();
     device.shut();
     std::thread::scope(|scope| {
-        let reading = scope.spawn(|| volume.node(one).map(|node| node.id()));
+        let reading = scope.spawn(|| volume.inode_ref(one).map(|node| node.id()));
         device.wait_for(1);
         let (send, receive) = mpsc::channel();
         let volume = &volume;
         scope.spawn(move || {
-            let found = others.iter().all(|&id| volume.node(id).is_ok_and(|node| node.id() == id));
+            let found = others.iter().all(|&id| volume.inode_ref(id).is_ok_and(|node| node.id() == id));
             send.send(found)
         });
         let found = receive.recv_timeout(Duration::from_secs(20));
@@ -171,12 +172,12 @@ fn a_block_is_in_memory_once_after_a_read_that_failed() {
 
     let volume = open(Arc::clone(&device) as _);
     // Reads the bitmap.
-    volume.node(files[32]).unwrap();
+    volume.inode_ref(files[32]).unwrap();
     device.shut();
     let found = std::thread::scope(|scope| {
-        let fails = scope.spawn(|| volume.node(one).map(drop));
+        let fails = scope.spawn(|| volume.inode_ref(one).map(drop));
         device.wait_for(1);
-        let waits = scope.spawn(|| volume.node(other));
+        let waits = scope.spawn(|| volume.inode_ref(other));
         // Long enough to reach the block.
         std::thread::sleep(Duration::from_millis(200));
         failing.hooks().0.store(true, Ordering::SeqCst);
@@ -186,11 +187,11 @@ fn a_block_is_in_memory_once_after_a_read_that_failed() {
     });
     let set = |uid| SetAttributes::new().uid(uid);
     found.set_attributes(&set(2)).unwrap();
-    volume.node(one).unwrap().set_attributes(&set(1)).unwrap();
+    volume.inode_ref(one).unwrap().set_attributes(&set(1)).unwrap();
     drop(found);
     volume.close().unwrap();
     let volume = open(memory);
-    let uid = |id| volume.node(id).unwrap().metadata().uid;
+    let uid = |id| volume.inode_ref(id).unwrap().metadata().uid;
     assert_eq!((uid(one), uid(other)), (1, 2), "a change is lost");
 }
 

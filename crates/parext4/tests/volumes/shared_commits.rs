@@ -16,7 +16,7 @@ const SHAPE: Shape = Shape::new(16, 4096, true);
 
 fn set_mode(file: &DirectFile, mode: u16) {
     let set = SetAttributes::new().permissions(mode);
-    file.node().set_attributes(&set).expect("set_attributes");
+    file.inode_ref().set_attributes(&set).expect("set_attributes");
 }
 
 #[test]

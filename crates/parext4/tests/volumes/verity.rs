@@ -191,7 +191,7 @@ fn contents_cannot_change_and_all_else_can() {
         queue.harvest(&mut done).unwrap();
         assert!(matches!(done[0].result, Err(Error::NotPermitted(_))));
 
-        let node = file.node();
+        let node = file.inode_ref();
         node.set_attributes(&SetAttributes::new().permissions(0o600).uid(7)).unwrap();
         node.set_xattr(b"user.a", b"value", XattrMode::Any).unwrap();
         let flags = node.flags();

@@ -122,7 +122,12 @@ fn a_file_with_a_value_in_an_inode_without_the_feature_is_deleted() {
         Volume::open_device(Arc::clone(device) as Arc<dyn Device>, &untimed()).unwrap()
     };
     let volume = open(&device);
-    volume.create_direct("/file").unwrap().node().set_xattr(b"user.a", &[5; 400], XattrMode::Any).unwrap();
+    volume
+        .create_direct("/file")
+        .unwrap()
+        .inode_ref()
+        .set_xattr(b"user.a", &[5; 400], XattrMode::Any)
+        .unwrap();
     volume.close().unwrap();
     let mut bytes = device.snapshot();
     let is_block = |block: &[u8]| block[..4] == [0, 0, 2, 0xea];

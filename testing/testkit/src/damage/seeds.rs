@@ -98,12 +98,12 @@ fn change(volume: &Volume, at: &str) -> Result<()> {
     for n in 0..300 {
         file.write_all_at(&[5; 4096], n * 8192)?;
     }
-    file.node().set_xattr(b"user.in", b"the inode", XattrMode::Any)?;
-    file.node().set_xattr(b"user.out", &[7; 700], XattrMode::Any)?;
-    file.node().set_xattr(b"system.posix_acl_access", &full_access_list(1000), XattrMode::Any)?;
+    file.inode_ref().set_xattr(b"user.in", b"the inode", XattrMode::Any)?;
+    file.inode_ref().set_xattr(b"user.out", &[7; 700], XattrMode::Any)?;
+    file.inode_ref().set_xattr(b"system.posix_acl_access", &full_access_list(1000), XattrMode::Any)?;
     dir.set_xattr(b"system.posix_acl_default", &full_access_list(1000), XattrMode::Any)?;
     // Only some kinds have room for it.
-    let _ = file.node().set_xattr(b"user.large", &[7; 9000], XattrMode::Any);
+    let _ = file.inode_ref().set_xattr(b"user.large", &[7; 9000], XattrMode::Any);
     for n in 0..40 {
         let name = format!("{n:0>50}");
         match n % 3 {

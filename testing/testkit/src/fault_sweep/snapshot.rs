@@ -51,7 +51,7 @@ impl Snapshot {
             if path == "/lost+found" || path.starts_with(OWN) {
                 continue;
             }
-            let node = entry.node()?;
+            let node = entry.inode_ref()?;
             let attributes = Attributes::of(&node)?;
             let is_file = attributes.file_type == FileType::Regular;
             let data = if is_file { Some(Arc::new(volume.read(&path)?)) } else { None };

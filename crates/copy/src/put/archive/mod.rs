@@ -286,7 +286,7 @@ impl Unpacker<'_> {
     fn finish(self, volume: &Volume) -> Result<()> {
         let report = &self.shared.report;
         for (id, set) in self.directories {
-            let set = match volume.node(id) {
+            let set = match volume.inode_ref(id) {
                 // A later member has replaced it.
                 Err(parext4::Error::NotFound(_)) => Ok(()),
                 node => node.and_then(|node| node.set_attributes(&set)),
@@ -294,7 +294,7 @@ impl Unpacker<'_> {
             report.skip(set.map_err(Error::from))?;
         }
         for (id, flags) in self.flags {
-            let set = match volume.node(id) {
+            let set = match volume.inode_ref(id) {
                 Err(parext4::Error::NotFound(_)) => Ok(()),
                 node => node.and_then(|node| node.set_flags(node.flags() | flags)),
             };

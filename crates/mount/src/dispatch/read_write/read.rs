@@ -50,7 +50,7 @@ impl Read {
     /// Returns true if a queue thread can execute the read. A queue verifies data in a thread of
     /// its own, one read at a time, so workers read files that fs-verity protects.
     fn fits_queue(self, open: &OpenFile) -> bool {
-        self.bypasses_cache(open) && !open.file.node().flags().contains(InodeFlags::VERITY)
+        self.bypasses_cache(open) && !open.file.inode_ref().flags().contains(InodeFlags::VERITY)
     }
 
     /// Returns true if a read of `count` bytes may have found the end of the file too early. The
@@ -71,7 +71,7 @@ impl Server {
             false => open.buffered()?.read_at(buf, read.at.offset)?,
         };
         if read.is_access() {
-            self.update_atime(open.file.node());
+            self.update_atime(open.file.inode_ref());
         }
         Ok(count)
     }
@@ -141,9 +141,9 @@ impl Deferred {
             }
             (Ok(count), Some(buf)) => {
                 reply.data(&buf[..to_usize(count)]);
-                if read.is_access() && self.server.updates_atime(open.file.node()) {
+                if read.is_access() && self.server.updates_atime(open.file.inode_ref()) {
                     self.run_in_worker(in_flight, move |deferred, _| {
-                        deferred.server.update_atime(open.file.node());
+                        deferred.server.update_atime(open.file.inode_ref());
                     });
                 }
             }

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use fuser::{Errno, INodeNo, ReplyWrite, WriteFlags};
-use parext4::server::{ServerDirectFile, ServerFile, ServerNode, SpaceWait};
+use parext4::server::{ServerDirectFile, ServerFile, ServerInode, SpaceWait};
 use parext4::{InodeFlags, IoRequest};
 
 use super::{Origin, is_aligned, latency};
@@ -117,7 +117,7 @@ impl Write {
             Origin::WriteBack => open.pages.are_only_mapped_by_appenders(),
             Origin::Direct | Origin::Pages => self.flags & libc::O_APPEND == 0,
         };
-        open.append_only && overwrites && open.file.node().flags().contains(InodeFlags::APPEND)
+        open.append_only && overwrites && open.file.inode_ref().flags().contains(InodeFlags::APPEND)
     }
 
     /// Returns true if mappings may contain data that was not written to the volume: data stored to
@@ -188,7 +188,7 @@ impl Server {
     }
 
     fn before_write(&self, open: &OpenFile, write: Write) -> Outcome<()> {
-        let node = open.file.node();
+        let node = open.file.inode_ref();
         if write.overwrites_append_only(open) {
             return Err(Failure::NOT_PERMITTED);
         }
@@ -211,7 +211,7 @@ impl Server {
     /// own pages.
     fn after_write(&self, open: &OpenFile, write: Write, written: u64) -> Outcome<u32> {
         if write.sets_times(open) {
-            open.file.node().touch_modified()?;
+            open.file.inode_ref().touch_modified()?;
         }
         self.after_file_change(open, write.durability)?;
         Ok(u32::try_from(written).unwrap_or(u32::MAX))
@@ -219,7 +219,7 @@ impl Server {
 
     /// Returns true if the write is durable before it is answered.
     fn syncs(&self, open: &OpenFile, write: Write) -> bool {
-        write.durability != Durability::None || self.syncs_changes(open.file.node())
+        write.durability != Durability::None || self.syncs_changes(open.file.inode_ref())
     }
 
     /// Returns true if a queue thread can execute the write. Queue threads know no caller and do
@@ -231,7 +231,7 @@ impl Server {
             && !write.drops_set_ids
             && !write.overwrites_append_only(open)
             && !self.open_files.may_have_capabilities(open)
-            && (write.origin != Origin::WriteBack || !self.has_hidden_set_ids(open.file.node()))
+            && (write.origin != Origin::WriteBack || !self.has_hidden_set_ids(open.file.inode_ref()))
     }
 }
 
@@ -361,7 +361,7 @@ impl Deferred {
     ) {
         if let (Origin::WriteBack, Err(failure)) = (write.origin, &outcome) {
             open.pages.note_lost(failure.errno());
-            self.server.refused.note(open.file.node().id(), failure.errno(), len);
+            self.server.refused.note(open.file.inode_ref().id(), failure.errno(), len);
         }
         if open.has_changed_blocks() {
             self.server.changed_blocks.note(open.pages.ino);

@@ -46,7 +46,7 @@ fn is_idle(node: &InodeRef) -> bool {
 fn a_read_whose_end_moves_again_and_again_holds_its_whole_range() {
     let volume = volume();
     let file = create(&volume);
-    let (node, wanted) = (file.node(), 100 * BLOCK);
+    let (node, wanted) = (file.inode_ref(), 100 * BLOCK);
     let mut read = Transfer::reading(Operation::Read { offset: 0, end: wanted });
     for _ in 0..READ_ATTEMPTS {
         assert_eq!(request(&mut read, node), Some(Operation::Read { offset: 0, end: node.inode.size() }));
@@ -58,7 +58,7 @@ fn a_read_whose_end_moves_again_and_again_holds_its_whole_range() {
 fn a_read_of_all_of_a_file_needs_one_attempt() {
     let volume = volume();
     let file = create(&volume);
-    let node = file.node();
+    let node = file.inode_ref();
     let size = node.inode.size();
     let mut read = Transfer::reading(Operation::Read { offset: BLOCK, end: 100 * BLOCK });
     assert!(grant(&mut read, node, Ok(false)).unwrap().is_some());
@@ -69,7 +69,7 @@ fn a_read_of_all_of_a_file_needs_one_attempt() {
 fn a_write_announces_only_an_end_past_the_end() {
     let volume = volume();
     let file = create(&volume);
-    let node = file.node();
+    let node = file.inode_ref();
     let size = node.inode.size();
     for (end, announces) in [(size, false), (size + 1, true)] {
         let mut write = write(0, end);
@@ -85,7 +85,7 @@ fn a_write_announces_only_an_end_past_the_end() {
 fn an_operation_that_fails_leaves_no_end() {
     let volume = volume();
     let file = create(&volume);
-    let node = file.node();
+    let node = file.inode_ref();
     let size = node.inode.size();
     let append = Transfer::appending(Operation::Write { offset: 0, end: 0 }, 100);
     for mut transfer in [append, write(0, size + 1)] {
@@ -98,7 +98,7 @@ fn an_operation_that_fails_leaves_no_end() {
 fn an_append_is_overtaken_if_it_would_fill_a_sector_that_others_have_written() {
     let volume = volume();
     let file = create(&volume);
-    let node = file.node();
+    let node = file.inode_ref();
     let size = node.inode.size();
     let mut append = Transfer::appending(Operation::Write { offset: 0, end: 0 }, 100);
     assert!(grant(&mut append, node, Ok(false)).unwrap().is_some());
@@ -127,7 +127,7 @@ fn an_append_is_overtaken_if_it_would_fill_a_sector_that_others_have_written() {
 fn a_write_is_widened_to_the_unwritten_extent_around_it() {
     let volume = volume();
     let file = create(&volume);
-    let node = file.node();
+    let node = file.inode_ref();
     let mut inside = write(4 * BLOCK, 5 * BLOCK);
     inside.widen(node).unwrap();
     let wide = ByteRange::new(3 * BLOCK, 7 * BLOCK);
@@ -140,7 +140,7 @@ fn a_write_is_widened_to_the_unwritten_extent_around_it() {
 fn a_write_that_is_not_widened_ends() {
     let volume = volume();
     let file = create(&volume);
-    let node = file.node();
+    let node = file.inode_ref();
     let mut overwrite = write(0, BLOCK);
     for _ in 0..WIDEN_ATTEMPTS {
         overwrite.widen(node).unwrap();
@@ -156,14 +156,14 @@ fn a_write_that_is_not_widened_ends() {
     past_end.allocate(0..4 * BLOCK, FileSize::Keep).unwrap();
     past_end.set_len(2 * BLOCK).unwrap();
     let mut first = write(0, BLOCK);
-    assert!(matches!(first.widen(past_end.node()), Err(Error::NoSpace)), "it would extend the file");
+    assert!(matches!(first.widen(past_end.inode_ref()), Err(Error::NoSpace)), "it would extend the file");
 }
 
 #[test]
 fn a_widened_write_announces_its_end_only_after_a_truncation() {
     let volume = volume();
     let file = create(&volume);
-    let node = file.node();
+    let node = file.inode_ref();
     let size = node.inode.size();
     let mut last = write(5 * BLOCK, size);
     last.claim = EndClaim::Announced(size);

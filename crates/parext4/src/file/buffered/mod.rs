@@ -167,12 +167,12 @@ impl File {
     /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// use parext4::XattrMode;
     ///
-    /// file.node().set_xattr(b"user.kind", b"log", XattrMode::Any)?;
+    /// file.inode_ref().set_xattr(b"user.kind", b"log", XattrMode::Any)?;
     /// # Ok::<(), parext4::Error>(())
     /// ```
     #[must_use]
-    pub fn node(&self) -> &InodeRef {
-        self.file.node()
+    pub fn inode_ref(&self) -> &InodeRef {
+        self.file.inode_ref()
     }
 
     /// Returns the file's attributes.

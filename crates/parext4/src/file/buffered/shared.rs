@@ -214,7 +214,24 @@ impl File {
     /// # Errors
     /// The errors of [`InodeRef::set_attributes`](crate::InodeRef::set_attributes).
     pub fn set_permissions(&self, permissions: u16) -> Result<()> {
-        self.node().set_attributes(&SetAttributes::new().permissions(permissions))
+        self.inode_ref().set_attributes(&SetAttributes::new().permissions(permissions))
+    }
+
+    /// Sets the owner and the group, as [`std::os::unix::fs::fchown`] does. `None` leaves one
+    /// unchanged. Clears the set-ID bits. Blocks while the journal has no space.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// let file = volume.create_file("/file")?;
+    /// file.chown(Some(1000), None)?;
+    /// assert_eq!((file.metadata().uid, file.metadata().gid), (1000, 0));
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`Volume::chown`](crate::Volume::chown).
+    pub fn chown(&self, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        self.inode_ref().set_attributes(&SetAttributes::new().uid(uid).gid(gid))
     }
 
     /// Sets times, as [`std::fs::File::set_times`] does. Blocks while the journal has no space.
@@ -232,7 +249,7 @@ impl File {
     /// # Errors
     /// The errors of [`InodeRef::set_attributes`](crate::InodeRef::set_attributes).
     pub fn set_times(&self, times: FileTimes) -> Result<()> {
-        self.node().set_attributes(&times.into())
+        self.inode_ref().set_attributes(&times.into())
     }
 
     /// Returns statistics of the operations on the file's data, like [`DirectFile::stats`]. Does

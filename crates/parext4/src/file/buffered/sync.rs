@@ -42,7 +42,7 @@ impl File {
     /// The errors of [`sync_data`](Self::sync_data).
     pub fn sync_all(&self) -> Result<()> {
         self.write_back(PageRange::ALL)?;
-        self.file.node().sync()
+        self.file.inode_ref().sync()
     }
 
     /// Makes the file's data in `range` durable, in bytes. Does nothing for a range without bytes.
@@ -70,7 +70,7 @@ impl File {
     /// attributes.
     pub(super) fn sync_all_written(&self, offset: u64, len: u64) -> Result<()> {
         self.write_back(self.file.engine().page_size().touching(ByteRange::new(offset, offset + len)))?;
-        self.file.node().sync()
+        self.file.inode_ref().sync()
     }
 
     fn write_back(&self, pages: PageRange) -> Result<()> {

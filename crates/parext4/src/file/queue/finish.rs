@@ -64,7 +64,7 @@ impl Pending {
             return Error::Cancelled;
         }
         let doing = if self.kind == Kind::Read { "reading" } else { "writing" };
-        let error = Error::device(format_args!("{doing} inode {}", file.node().ino()), error);
+        let error = Error::device(format_args!("{doing} inode {}", file.inode_ref().ino()), error);
         // A failed write stops the volume (I8).
         if self.kind == Kind::Read { error } else { file.engine().health().stop(error) }
     }

@@ -98,7 +98,7 @@ fn whole(file: &DirectFile, number: u32) -> Result<Vec<history::Content>, String
 fn handles(volume: &Volume, file: u32) -> Handles {
     let file = volume.direct_file(path(file)).expect("open_file");
     let open =
-        |sync| File::new(file.node().clone(), &OpenOptions::read_write().sync(sync)).expect("buffered");
+        |sync| File::new(file.inode_ref().clone(), &OpenOptions::read_write().sync(sync)).expect("buffered");
     Handles { buffered: open(SyncMode::None), durable: open(SyncMode::Data), file }
 }
 

@@ -88,13 +88,13 @@ workload!(
         run.step("write", |_| file.write_all_at(&bytes(2, 20 << 10), 8192))?;
         let buffered = run.look("open buffered", |_| file.buffered())?;
         run.step("write buffered", |_| buffered.write_all_at(&bytes(3, 9000), 40_000))?;
-        run.step("change the owner", |_| file.node().set_attributes(&SetAttributes::new().uid(2000)))?;
+        run.step("change the owner", |_| file.inode_ref().set_attributes(&SetAttributes::new().uid(2000)))?;
         run.sync()?;
         run.step("set a limit of a new id", |volume| {
             let limits = QuotaLimits { space_hard: 0, space_soft: 5 << 20, inodes_hard: 0, inodes_soft: 9 };
             volume.set_quota_limits(QuotaKind::Group, 77, &limits)
         })?;
-        run.step("change the project", |_| file.node().set_project(9))?;
+        run.step("change the project", |_| file.inode_ref().set_project(9))?;
         run.step("truncate", |_| file.set_len(1000))?;
         drop((file, buffered));
         run.step("remove", |volume| volume.remove_file("/file"))?;

@@ -46,7 +46,9 @@ workload!(
         run.sync()?;
         let new = run.step("create", |volume| create(volume, "/dir/b"))?;
         run.step("write the new file", |_| new.write_all_at(&bytes(6, 60), 0))?;
-        run.step("set an attribute", |_| new.node().set_xattr(b"user.x", &bytes(7, 100), XattrMode::Any))?;
+        run.step("set an attribute", |_| {
+            new.inode_ref().set_xattr(b"user.x", &bytes(7, 100), XattrMode::Any)
+        })?;
         for number in 0..6 {
             run.step("fill the directory", |volume| {
                 create(volume, &format!("/dir/a longer name {number}")).map(drop)

@@ -1,5 +1,6 @@
 //! Directories and names.
 
+use parext4::server::ServerInode as _;
 use parext4::{NewInode, RenameMode, Special};
 use testkit::volume::{DirectFiles as _, untimed};
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use parext4::server::ServerVolume as _;
 use parext4::{EmptiedLog, MemDevice, OpenOptions, Volume, VolumeOptions, replay_journal};
 use testkit::volume::{DirectFiles as _, untimed};
 
@@ -84,7 +85,7 @@ workload!(
 
 workload!(labels, with_file(LARGE, 512), untimed(), |run| {
     run.step("label", |volume| volume.set_label(b"label"))?;
-    run.step("directory", |volume| volume.set_last_mounted("/mnt/somewhere"))?;
+    run.step("directory", |volume| volume.set_last_mounted("/mnt/somewhere".as_ref()))?;
     run.sync()?;
     run.step("label again", |volume| volume.set_label(b""))
 });

@@ -35,7 +35,7 @@ fn features_are_set_on_first_use() {
             1 => file.write_all_at(&[1; 512], (1 << 31) - 512).unwrap(),
             _ => file.allocate((1 << 31) - 1024..1 << 31, FileSize::Extend).unwrap(),
         }
-        file.node().set_xattr(b"user.a", b"b", XattrMode::Any).unwrap();
+        file.inode_ref().set_xattr(b"user.a", b"b", XattrMode::Any).unwrap();
         drop(file);
         volume.close().unwrap();
         image.fsck();

@@ -140,7 +140,7 @@ fn no_name_and_no_orphan_is_the_quota_file_of_projects() {
         volume.remove_file("/name"),
         volume.write("/name", b"data"),
         volume.rename("/name", "/other"),
-        volume.node(InodeId { ino, generation: 0 }).map(drop),
+        volume.inode_ref(InodeId { ino, generation: 0 }).map(drop),
     ] {
         assert!(matches!(result, Err(Error::Corrupt(_) | Error::NotFound(_))), "{result:?}");
     }

@@ -103,7 +103,7 @@ fn new_files_inherit_the_project_of_their_directory() {
     let user = for_user(&volume);
     let file = user.open_file("/a/file", &OpenOptions::read_write().create(true)).unwrap();
     let sub = user.create_dir("/a/sub", 0o777).unwrap();
-    assert_eq!((file.node().project(), sub.project()), (1, 1));
+    assert_eq!((file.inode_ref().project(), sub.project()), (1, 1));
     assert!(sub.flags().contains(InodeFlags::PROJINHERIT));
     assert!(exceeded(user.create_dir("/a/more", 0o777)));
     // A directory that passes on its project accepts no names of other projects.
@@ -144,7 +144,7 @@ fn a_grace_ends_with_the_last_dirty_page_above_the_limit() {
     volume.set_quota_limits(QuotaKind::Group, 5, &limits(10 << 10, 0, 0, 0)).unwrap();
     let new = NewInode::new().gid(5);
     let file = volume.open_file("/file", &OpenOptions::read_write().create(true)).unwrap();
-    file.node().set_attributes(&SetAttributes::new().gid(5)).unwrap();
+    file.inode_ref().set_attributes(&SetAttributes::new().gid(5)).unwrap();
     let until = || quota(&volume, QuotaKind::Group, 5).unwrap().space_until;
     file.write_all_at(&[1; 20 << 10], 0).unwrap();
     assert!(until().is_some());

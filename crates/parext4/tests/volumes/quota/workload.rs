@@ -1,5 +1,6 @@
 //! Random changes that move usage between users, groups and projects.
 
+use parext4::server::ServerInode as _;
 use parext4::{
     Error, FileSize, FileType, InodeFlags, InodeRef, NewInode, OpenOptions, RenameMode, Result,
     SetAttributes, Volume, XattrMode,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use parext4::server::ServerNode;
+use parext4::server::ServerInode;
 use parext4::{
     DirectFile, FileSize, FileType, InodeFlags, InodeRef, NewInode, OpenOptions, RenameMode, Result,
     SetAttributes, Volume, XattrMode,

@@ -19,7 +19,7 @@ pub(super) fn look(volume: &Volume) -> Vec<PathBuf> {
     let Ok(walk) = volume.walk("/") else { return Vec::new() };
     let mut paths = Vec::new();
     for entry in walk.take(MAX_ENTRIES).filter_map(Result::ok) {
-        if let Ok(node) = entry.node() {
+        if let Ok(node) = entry.inode_ref() {
             let _ = look_at(volume, &entry.path(), &node);
         }
         paths.push(entry.path());
@@ -48,7 +48,7 @@ fn look_at(volume: &Volume, path: &Path, node: &InodeRef) -> Result<()> {
 /// Reads a file through the cache and past it.
 fn look_into(volume: &Volume, path: &Path) -> Result<()> {
     let file = volume.open_file(path, &OpenOptions::read_only())?;
-    let _ = file.node().verity().map(|verity| verity.map(|verity| verity.to_string()));
+    let _ = file.inode_ref().verity().map(|verity| verity.map(|verity| verity.to_string()));
     let mut bytes = Vec::new();
     let _ = file.into_cursor().take(MAX_BYTES).read_to_end(&mut bytes);
     let direct = volume.open_direct(path, &OpenOptions::new().read(true))?;

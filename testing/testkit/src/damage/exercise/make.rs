@@ -1,6 +1,7 @@
 //! Makes new files of all kinds, with everything that the volume's features permit.
 
-use parext4::server::ServerNode;
+use parext4::server::ServerInode;
+use parext4::server::ServerVolume as _;
 use parext4::{
     EmptiedLog, FileSize, InodeFlags, InodeRef, NewInode, OpenOptions, QuotaGraces, QuotaKind, QuotaLimits,
     RenameMode, Result, SetAttributes, Special, Volume, XattrMode,
@@ -176,5 +177,5 @@ fn settings(volume: &Volume) -> Result<()> {
         let _ = volume.set_quota_graces(kind, graces);
     }
     volume.set_label(b"fuzzed")?;
-    volume.set_last_mounted("/fuzzed")
+    volume.set_last_mounted("/fuzzed".as_ref())
 }

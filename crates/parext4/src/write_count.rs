@@ -5,6 +5,7 @@
 //! makes no thread wait.
 
 use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
 // No decision depends on the count, so models need not schedule threads around it.
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -85,5 +86,13 @@ impl Queue for CountedQueue {
 
     fn waker(&self) -> QueueWaker {
         self.inner.waker()
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.descriptor()
+    }
+
+    fn arm(&mut self) {
+        self.inner.arm();
     }
 }

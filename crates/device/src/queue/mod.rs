@@ -9,6 +9,7 @@ mod waker;
 
 use std::fmt::Debug;
 use std::io;
+use std::os::fd::BorrowedFd;
 
 use crate::request::{Done, Request};
 pub(crate) use wake_event::WakeEvent;
@@ -42,6 +43,10 @@ pub use waker::QueueWaker;
 /// - **Wakes.** A wake from any thread ends a `harvest` that blocks, or else the next `harvest`
 ///   that would block. Wakes are not counted: one return may answer several. A wake after the queue
 ///   was dropped does nothing.
+/// - **Descriptor.** A queue with a [`descriptor`](Self::descriptor) keeps it open, and the same one,
+///   until it is dropped. After [`arm`](Self::arm) and a later `harvest` that did not wait, it is
+///   readable as soon as `harvest` has something to return, and after each wake since `arm`. It may
+///   also be readable without a reason.
 /// - **Threads.** The owner may move the queue to another thread between two calls, also with
 ///   requests in flight.
 /// - **Shutdown.** Dropping a queue starts the requests that still wait, blocks until no request is
@@ -115,6 +120,15 @@ pub trait Queue: Send + Debug {
 
     /// Returns a handle that wakes this queue from any thread.
     fn waker(&self) -> QueueWaker;
+
+    /// Returns a descriptor on which an event loop can wait for the queue, if it has one.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Forgets earlier wakes, before a `harvest` that does not wait and a wait on the descriptor.
+    /// Does nothing if the queue has no descriptor.
+    fn arm(&mut self) {}
 }
 
 /// Blocks until nothing is in flight, for queues that are being dropped.

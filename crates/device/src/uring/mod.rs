@@ -13,7 +13,7 @@ mod wake_fd;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 
 use crate::alignment::Alignment;
@@ -121,6 +121,10 @@ impl Queue for UringQueue {
             let woken = wait && self.wake_fd.take();
             self.ring.enter(wait && !woken && done.len() == before)?;
             self.reap(done);
+            // An event loop may wait on the ring next, so the kernel must have all that `reap` has queued.
+            if !wait && self.ring.has_queued() {
+                self.ring.enter(false)?;
+            }
             if !wait || woken || done.len() > before {
                 return Ok(());
             }
@@ -141,6 +145,14 @@ impl Queue for UringQueue {
 
     fn waker(&self) -> QueueWaker {
         QueueWaker::new(self.wake_fd.clone())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.ring.as_fd())
+    }
+
+    fn arm(&mut self) {
+        self.wake_fd.take();
     }
 }
 

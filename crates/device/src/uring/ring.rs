@@ -94,6 +94,11 @@ impl Ring {
         self.slots.len() - self.free.len()
     }
 
+    /// Returns whether the kernel has not got all queued steps and polls.
+    pub(super) fn has_queued(&mut self) -> bool {
+        !self.uring.submission().is_empty()
+    }
+
     /// Queues the transfer's next step for the kernel.
     ///
     /// # Panics
@@ -163,6 +168,14 @@ impl Ring {
         let transfer = self.slots[index as usize].transfer.take().expect("one completion for each entry");
         self.free.push(index);
         Some(Completion::Transfer(transfer, entry.result()))
+    }
+}
+
+/// The ring's descriptor is readable while there are completions to reap.
+impl AsFd for Ring {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the ring keeps its descriptor open for as long as it is borrowed.
+        unsafe { BorrowedFd::borrow_raw(self.uring.as_raw_fd()) }
     }
 }
 

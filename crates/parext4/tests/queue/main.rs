@@ -5,6 +5,7 @@
 
 mod basics;
 mod cancel;
+mod descriptor;
 mod edges;
 mod errors;
 mod growth;

@@ -18,6 +18,8 @@ mod sync;
 mod transfer;
 mod verified;
 
+use std::os::fd::BorrowedFd;
+
 use parext4_device::{Done, Queue, open_queue};
 use slab::Slab;
 
@@ -224,6 +226,64 @@ impl IoQueue {
         self.collect(false, out)
     }
 
+    /// Returns a descriptor on which an event loop can wait for this queue, as with epoll(7) or
+    /// tokio's `AsyncFd`: it is the same until the queue is dropped. `None` unless the device's
+    /// queue is a ring of io_uring. Wait for it to be readable after [`arm`](Self::arm).
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// assert!(volume.io_queue(8).descriptor().is_none(), "the device is memory");
+    /// ```
+    #[must_use]
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.device.as_ref()?.descriptor()
+    }
+
+    /// Like [`try_harvest`](Self::try_harvest), and prepares a wait on the
+    /// [`descriptor`](Self::descriptor). Returns true if nothing has completed and no
+    /// [waker](Self::waker) was called: then the descriptor becomes readable when an operation may
+    /// complete or a waker is called. Submit operations before this call: one submitted after it
+    /// may not start before the next harvest.
+    ///
+    /// The descriptor may be readable without a reason, so harvest again, and arm before each wait.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// # let mut queue = volume.io_queue(8);
+    /// # let wait_until_readable = |_: Option<std::os::fd::BorrowedFd<'_>>| {};
+    /// use parext4::{IoFlags, IoRequest};
+    ///
+    /// queue.submit(&file, IoRequest::SyncData, 7, IoFlags::new());
+    /// let mut done = Vec::new();
+    /// while done.is_empty() {
+    ///     if queue.arm(&mut done)? {
+    ///         wait_until_readable(queue.descriptor());
+    ///     }
+    /// }
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`harvest`](Self::harvest).
+    pub fn arm(&mut self, out: &mut Vec<Completion>) -> Result<bool> {
+        // Before the deliveries and completions are looked for, so that each later one wakes the
+        // queue.
+        if let Some(device) = &mut self.device {
+            device.arm();
+        }
+        // What the device has done may let further operations begin, which the device must start.
+        loop {
+            self.take_deliveries();
+            if !self.harvest_device(false)? {
+                break;
+            }
+        }
+        let is_quiet = self.ready.is_empty() && !self.mailbox.take_interrupt() && self.mailbox.may_sleep();
+        out.append(&mut self.ready);
+        Ok(is_quiet)
+    }
+
     fn collect(&mut self, wait: bool, out: &mut Vec<Completion>) -> Result<()> {
         loop {
             self.take_deliveries();
@@ -241,14 +301,16 @@ impl IoQueue {
         Ok(())
     }
 
-    /// Completes the operations that the device has done. With `sleep`, blocks until there is one.
-    fn harvest_device(&mut self, sleep: bool) -> Result<()> {
+    /// Completes the operations that the device has done, and returns whether there was one. With
+    /// `sleep`, blocks until there is one.
+    fn harvest_device(&mut self, sleep: bool) -> Result<bool> {
         let mut done = std::mem::take(&mut self.done);
         let result = self.device.as_mut().map_or(Ok(()), |device| device.harvest(sleep, &mut done));
         self.mailbox.awake();
+        let is_any = !done.is_empty();
         done.drain(..).for_each(|done| self.device_done(done));
         self.done = done;
-        result.map_err(|e| Error::device("waiting for the device", e))
+        result.map(|()| is_any).map_err(|e| Error::device("waiting for the device", e))
     }
 
     /// Returns the number of operations submitted and not yet harvested.

@@ -97,8 +97,9 @@ pub(crate) fn log_replayed(
     superblock: &mut JournalSuperblock,
     tid: u32,
     contents: &[(FsBlock, Arc<AlignedBuf>)],
+    clock: Clock,
 ) -> Result<()> {
-    let mut log = Log::new(Arc::clone(device), Arc::new(map.clone()), superblock, Clock::system());
+    let mut log = Log::new(Arc::clone(device), Arc::new(map.clone()), superblock, clock);
     let (needed, room) = (log.len_of(contents.len()), superblock.log_end() - superblock.first());
     if needed >= room {
         return Err(Error::Unsupported(format!(

@@ -104,7 +104,8 @@ impl Volume {
             Some(protection) => protection.lease(&external),
             None => external,
         });
-        let find = || JournalPlace::find(&device, &found, external.as_ref(), read_only.is_some());
+        let find =
+            || JournalPlace::find(&device, &found, external.as_ref(), read_only.is_some(), options.clock);
         let journal = if recover {
             find().or_else(|error| unneeded(error, read_only.is_some(), &found))?
         } else {

@@ -14,6 +14,7 @@ use super::descriptors::is_count;
 use super::overlay::{Blocks, OverlayDevice, ScratchDevice};
 use super::{fast_commit, journal_device};
 use crate::block_map::{BlockMap, BlockMapRoot};
+use crate::clock::Clock;
 use crate::convert::to_usize;
 use crate::engine::EngineRef;
 use crate::error::{Error, Result};
@@ -35,6 +36,8 @@ pub(super) struct JournalPlace {
     /// False if the volume is changed without the journal, which only tells which blocks belong to
     /// it.
     pub is_written: bool,
+    /// The clock of the transaction that a replay of fast commits writes.
+    pub clock: Clock,
 }
 
 /// Where the blocks of the log are written.
@@ -96,6 +99,7 @@ impl JournalPlace {
         superblock: &Superblock,
         external: Option<&Arc<dyn Device>>,
         read_only: bool,
+        clock: Clock,
     ) -> Result<Option<Self>> {
         let has_journal = superblock.compat().contains(Compat::HAS_JOURNAL);
         let is_external = has_journal && superblock.journal_inode() == 0;
@@ -103,7 +107,7 @@ impl JournalPlace {
             Some(external) if is_external => {
                 let (map, superblock) = journal_device::open(external, superblock)?;
                 let next_sequence = superblock.sequence();
-                return Ok(Some(Self { map, superblock, next_sequence, is_written: true }));
+                return Ok(Some(Self { map, superblock, next_sequence, is_written: true, clock }));
             }
             Some(_) => return Err(Error::invalid("the volume has no journal on a device of its own")),
             None if is_external => {
@@ -120,7 +124,7 @@ impl JournalPlace {
         let map = journal_map(device, superblock)?;
         let superblock = journal::read_superblock(&map)?;
         let next_sequence = superblock.sequence();
-        Ok(Some(Self { map, superblock, next_sequence, is_written: true }))
+        Ok(Some(Self { map, superblock, next_sequence, is_written: true, clock }))
     }
 
     /// Writes the blocks of the log, and the blocks that its fast commits change, to their home
@@ -141,7 +145,7 @@ impl JournalPlace {
             let mut contents: Vec<_> =
                 changed.into_iter().map(|(block, bytes)| (FsBlock(block), bytes)).collect();
             contents.sort_unstable_by_key(|&(block, _)| block);
-            journal::log_replayed(device, &self.map, &mut self.superblock, next, &contents)?;
+            journal::log_replayed(device, &self.map, &mut self.superblock, next, &contents, self.clock)?;
             journal::write_home(device, block_size, &contents)?;
             flush(&**device)?;
             (next, blocks) = (next.wrapping_add(1), blocks + contents.len() as u64);

@@ -9,6 +9,7 @@ use parext4_format::jbd2::JournalIncompat;
 use super::VolumeOptions;
 use super::open::build_scratch;
 use super::recover::{JournalPlace, Replayed, flush, write};
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::flush_turn::FlushTurn;
 use crate::mmp::Protection;
@@ -75,10 +76,10 @@ impl VolumeOptions {
         let (device, external) = (with_turn(device), self.journal_device.clone().map(with_turn));
         let Some((protection, device)) = Protection::claim(&device, &superblock, &self.mmp, self.clock)?
         else {
-            return replay(&device, external.as_ref());
+            return replay(&device, external.as_ref(), self.clock);
         };
         let external = external.map(|external| protection.lease(&external));
-        let done = replay(&device, external.as_ref());
+        let done = replay(&device, external.as_ref(), self.clock);
         let released = protection.release(done.is_ok());
         let done = done?;
         released?;
@@ -112,17 +113,18 @@ pub fn replay_in_memory(device: Arc<dyn Device>) -> Result<(Arc<dyn Device>, Rep
     if !superblock.incompat().contains(Incompat::RECOVER) {
         return Ok((device, Replayed::NOTHING));
     }
-    let Some(place) = JournalPlace::find(&device, &superblock, None, true)? else {
+    let Some(place) = JournalPlace::find(&device, &superblock, None, true, Clock::system())? else {
         return Ok((device, Replayed::NOTHING));
     };
     let (_, replayed, done) = place.replay_in_memory(device, &superblock, build_scratch)?;
     Ok((replayed, done))
 }
 
-fn replay(device: &Arc<dyn Device>, external: Option<&Arc<dyn Device>>) -> Result<Replayed> {
+fn replay(device: &Arc<dyn Device>, external: Option<&Arc<dyn Device>>, clock: Clock) -> Result<Replayed> {
     let (superblock, _) = read_usable_superblock(&**device)?;
     let needs = superblock.incompat().contains(Incompat::RECOVER);
-    let Some(place) = JournalPlace::find(device, &superblock, external, false)?.filter(|_| needs) else {
+    let Some(place) = JournalPlace::find(device, &superblock, external, false, clock)?.filter(|_| needs)
+    else {
         return Ok(Replayed::NOTHING);
     };
     let (place, done) = place.replay_home(device, &superblock, build_scratch)?;

@@ -86,13 +86,13 @@ impl BlockMap {
     /// Returns true if the contents lie in the inode.
     #[inline]
     pub(crate) fn is_inline(&self) -> bool {
-        matches!(self, Self::Inline(_))
+        self.inline_map().is_some()
     }
 
     /// Replaces the block map of an inode whose contents are in blocks now. Returns false if this
     /// is not an inline block map, or was replaced before.
     pub(crate) fn replace(&self, block_map: Self) -> bool {
-        matches!(self, Self::Inline(inline) if inline.successor.set(Box::new(block_map)).is_ok())
+        self.inline_map().is_some_and(|inline| inline.successor.set(Box::new(block_map)).is_ok())
     }
 
     /// Reads the block map of an inode. With `disjoint`, a block that is used twice is reported as
@@ -179,7 +179,22 @@ impl BlockMap {
 
     /// Returns true if blocks are claimed or reserved that the block map does not map.
     pub(crate) fn has_claims(&self) -> bool {
-        matches!(self, Self::Indirect(map) if map.has_claims())
+        self.indirect_map().is_some_and(IndirectMap::has_claims)
+    }
+
+    /// Returns the map, if it consists of indirect blocks.
+    pub(crate) fn indirect_map(&self) -> Option<&IndirectMap> {
+        match self {
+            Self::Indirect(map) => Some(map),
+            Self::Extents(_) | Self::Inline(_) => None,
+        }
+    }
+
+    fn inline_map(&self) -> Option<&InlineBlockMap> {
+        match self {
+            Self::Inline(inline) => Some(inline),
+            Self::Extents(_) | Self::Indirect(_) => None,
+        }
     }
 
     /// Returns true if the format has unwritten blocks. Otherwise unwritten blocks exist in memory

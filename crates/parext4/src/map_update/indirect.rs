@@ -384,7 +384,7 @@ impl Engine {
 
     /// Releases what an inode that is deleted has claimed besides the blocks that were mapped.
     pub(crate) fn release_all_claims(&self, inode: &Arc<Inode>) {
-        if let Some(BlockMap::Indirect(map)) = inode.loaded_block_map() {
+        if let Some(map) = inode.loaded_block_map().and_then(BlockMap::indirect_map) {
             self.release_claims(inode, map);
         }
     }

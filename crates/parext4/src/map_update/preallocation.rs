@@ -33,7 +33,7 @@ impl Engine {
     }
 
     fn free_unrequested_past(&self, inode: &Arc<Inode>, end: u64) -> Result<()> {
-        if let Some(BlockMap::Indirect(map)) = inode.loaded_block_map() {
+        if let Some(map) = inode.loaded_block_map().and_then(BlockMap::indirect_map) {
             self.release_claims(inode, map);
             return Ok(());
         }
@@ -85,7 +85,7 @@ impl Engine {
     pub(crate) fn free_preallocated_of_idle(&self) -> Result<()> {
         let all = self.preallocated().all();
         all.iter().try_for_each(|inode| {
-            let is_indirect = matches!(inode.loaded_block_map(), Some(BlockMap::Indirect(_)));
+            let is_indirect = inode.loaded_block_map().and_then(BlockMap::indirect_map).is_some();
             let Some(tail) = inode.tail.try_lock() else { return Ok(()) };
             // Operations that extend the file end before this, and later ones wait for the range:
             // they announce their end under the lock.

@@ -22,13 +22,13 @@ fn parser() -> impl TypedValueParser<Value = Policy> {
 }
 
 impl PolicyArgs {
-    /// How to open the volume.
+    /// Returns the options with which to open the volume.
     pub fn options(self) -> VolumeOptions {
         VolumeOptions::new().explain(self.explain).research(ResearchOptions::new().policy(self.policy))
     }
 
-    /// Prints what there is to explain of a volume that was opened with [`options`](Self::options),
-    /// if asked.
+    /// Prints the counters of `volume` and its longest waits, if `--explain` was given. The volume
+    /// was opened with [`options`](Self::options).
     pub fn report(self, volume: &Volume) {
         if self.explain {
             error::explain(&explain::describe(volume));

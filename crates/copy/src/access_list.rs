@@ -17,9 +17,9 @@ pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 /// which can be more than the group has.
 const OF_GROUP: u16 = 0o070;
 
-/// Entries that fit the largest value of an attribute.
+/// Maximum number of entries of a list: the value of an attribute has at most 65536 bytes.
 const MOST_ENTRIES: usize = (65536 - 4) / 8;
-/// Bytes of a text that a message has at most.
+/// Maximum length in bytes of a text that an error message quotes.
 const SHOWN: usize = 64;
 
 /// An entry of a list, in the order of the kernel.
@@ -142,13 +142,14 @@ fn group(name: &str) -> Result<u32> {
 }
 
 fn bits(letters: &str) -> Result<u16> {
-    ensure!((1..=3).contains(&letters.len()), "the permissions are wrong");
+    const EXPECTED: &str = "permissions: expected 1 to 3 of the letters r, w, x and -";
+    ensure!((1..=3).contains(&letters.len()), "{EXPECTED}");
     let bits = letters.chars().map(|letter| match letter {
         'r' => Ok(4),
         'w' => Ok(2),
         'x' => Ok(1),
         '-' => Ok(0),
-        _ => bail!("the permissions are wrong"),
+        _ => bail!("{EXPECTED}"),
     });
     bits.sum()
 }

@@ -13,9 +13,9 @@ use crate::request::{Op, Request};
 /// Limits of joined writes.
 #[derive(Clone, Copy, Debug)]
 pub struct JoinLimits {
-    /// Limit of joined writes in bytes. A single write may be longer.
+    /// Maximum length of joined writes in bytes. A single write may be longer.
     pub bytes: usize,
-    /// Limit of joined writes in segments.
+    /// Maximum number of segments of joined writes.
     pub segments: usize,
     /// Size in bytes of the pieces that the device stores apart: writes are not joined where two
     /// pieces meet.

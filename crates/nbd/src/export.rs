@@ -31,7 +31,7 @@ impl Export {
     /// Checks the properties that a server has stated.
     ///
     /// # Errors
-    /// A message, if the block sizes are against the protocol.
+    /// A message, if the protocol forbids the block sizes.
     pub(crate) fn new(size: u64, flags: u16, sizes: Option<&BlockSizeInfo>) -> Result<Self, String> {
         let sizes = sizes.map(|sizes| (sizes.minimum.get(), sizes.preferred.get(), sizes.maximum.get()));
         let (minimum, preferred, maximum) = sizes.unwrap_or((1, 4096, u32::MAX));

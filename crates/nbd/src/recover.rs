@@ -103,7 +103,8 @@ fn is_refusal(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset)
 }
 
-/// Restores the connections of a session, or gives up.
+/// Connects a session again, and sends its commands again. If no connection succeeds in time, fails
+/// these commands and all later ones.
 fn run(loss: Loss) {
     let Loss { session, connections, error } = loss;
     let now = Instant::now();

@@ -67,7 +67,7 @@ pub enum Error {
     /// The volume was opened read-only, or cannot be opened otherwise (`EROFS`).
     ReadOnly(String),
     /// An earlier failure has stopped the volume: it accepts no changes until it is opened again.
-    /// The text is that error. Its errno is `EROFS`.
+    /// The text describes that failure. Its errno is `EROFS`.
     Stopped(Arc<str>),
     /// The volume was shut down by [`Volume::abort`](crate::Volume::abort). Its errno is `EIO`.
     ShutDown,

@@ -29,9 +29,9 @@
 //! [`OpenOptions`], [`create_file`](Volume::create_file), [`read`](Volume::read),
 //! [`write`](Volume::write), [`read_dir`](Volume::read_dir), [`walk`](Volume::walk),
 //! [`rename`](Volume::rename), [`metadata`](Volume::metadata) and more. Paths start at the volume's
-//! root. A [`InodeRef`] is an inode that was resolved once; its methods name children instead of
-//! paths, and have extended attributes and flags. `with_credentials` on a volume, a node or a file
-//! sets on whose behalf that handle acts ([`Credentials`]).
+//! root. An [`InodeRef`] is an inode that was resolved once; its methods name children instead of
+//! paths, and have extended attributes and flags. `with_credentials` on a volume, an inode or a
+//! file sets on whose behalf that handle acts ([`Credentials`]).
 //!
 //! A [`File`] reads and writes any offset and length through a page cache. [`Read`](std::io::Read),
 //! [`Write`](std::io::Write) and [`Seek`](std::io::Seek) move a position that clones share, as in

@@ -54,7 +54,7 @@ pub fn claim_blocks(volume: &Volume, blocks: u32) -> Result<ClaimedBlocks<'_>> {
     Ok(ClaimedBlocks { _claim: volume.engine.allocator().reserve(blocks)? })
 }
 
-/// Makes the number of links of a file too low by one, as a damaged volume has it.
+/// Decrements the number of links of a file, as if the volume were damaged.
 pub fn lose_link(node: &InodeRef) {
     node.inode.core().links -= 1;
 }

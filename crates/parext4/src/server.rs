@@ -139,7 +139,7 @@ impl ServerVolume for Volume {
     }
 }
 
-/// What a server needs of a [`InodeRef`].
+/// What a server needs of an [`InodeRef`].
 pub trait ServerInode: sealed::Sealed {
     /// Returns this reference as one that its owner drops soon, without an action of a user, once
     /// no other reference keeps an inode without names. So an operation that finds no space waits

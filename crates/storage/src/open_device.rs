@@ -58,8 +58,8 @@ pub fn partition_options(
     if options.create.is_some() {
         return Err(name(io::Error::new(io::ErrorKind::InvalidInput, "a partition is not created")));
     }
-    // Reads the table through a device of its own, because the place of the partition is an option
-    // of an open.
+    // The device of the partition needs its place when it is opened, so the table is read through
+    // another device.
     let table = open_whole(disk, &DeviceOptions::new().read_only(true).lock(false).direct(Direct::Never))?;
     partition::narrow(disk, &*table, number, options).map_err(name)
 }

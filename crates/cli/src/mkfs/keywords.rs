@@ -246,8 +246,8 @@ pub fn id(word: &str) -> Result<Id> {
     }
 }
 
-/// Returns the bytes of the size that follows the device: in blocks, or in KiB if the command line
-/// has no block size, unless it has a unit.
+/// Parses the size that follows the device, and returns it in bytes. A number without a unit counts
+/// blocks, or KiB if the command line has no block size.
 pub fn volume_size(text: &str, block_size: Option<u64>) -> Result<u64> {
     match text.parse::<Amount>()? {
         Amount::Bytes(bytes) => Ok(bytes),

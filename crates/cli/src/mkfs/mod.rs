@@ -34,12 +34,12 @@ pub struct Args {
     /// Size such as 512M or 4G; by default that of the existing file or device
     #[arg(long, value_parser = size::parse)]
     size: Option<u64>,
-    /// Type, which has features: ext2 (no journal, no extents), ext3 (a journal, no extents) or
-    /// ext4
+    /// Type, which sets the features: ext2 (no journal, no extents), ext3 (a journal, no extents)
+    /// or ext4
     #[arg(long = "type", short = 't', value_name = "TYPE", default_value = "ext4")]
     fs_type: FsType,
-    /// Use, which has a block size and an inode ratio: floppy, small, default, big, huge, news,
-    /// largefile, largefile4; by default as the size of the device suggests
+    /// Usage type, which sets the block size and the inode ratio: floppy, small, default, big,
+    /// huge, news, largefile, largefile4; by default as the size of the device suggests
     #[arg(long = "usage-type", short = 'T', value_name = "LIST", value_parser = usage)]
     usage: Option<String>,
     /// Bytes of a block: a power of two from 1024 to 65536

@@ -120,8 +120,8 @@ impl Reopening for Locked<'_> {
     fn open(&self, access: Access) -> Result<Volume, String> {
         let opened = self.open_as(access, true).or_else(|error| match access {
             Access::Read => {
-                // Another process got the lock after all. Reading goes on, because the mount would
-                // have no volume otherwise.
+                // Another process has acquired the lock. The server opens the volume without it to
+                // read, because the mount would have no volume otherwise.
                 ::log::error!("{}: not locked any more", error::describe(&error));
                 self.open_as(access, false)
             }

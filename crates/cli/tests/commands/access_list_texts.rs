@@ -94,7 +94,7 @@ fn without_its_list_a_file_gives_its_group_no_rights() {
         ("user::rw-,user:no-such-name:rw-,group::---,mask::rw-,other::r--", "no user no-such-name"),
         ("user::rw-,group:no-such-name:rw-,group::---,mask::rw-,other::r--", "no group no-such-name"),
         ("user::rw-,user:7:rw-,group::---,other::r--", "invalid argument"),
-        ("user::rw-,user:7:rwq", "the permissions are wrong"),
+        ("user::rw-,user:7:rwq", "expected 1 to 3 of the letters r, w, x and -"),
     ] {
         let error = scratch.fails(&put(&[("SCHILY.acl.access", text)]));
         assert!(error.contains("file: attribute system.posix_acl_access is left out"), "{error}");

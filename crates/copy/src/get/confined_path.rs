@@ -125,7 +125,8 @@ impl Directories {
         Ok((index, is_new))
     }
 
-    /// Returns the directory with an index, or the one of the first copy.
+    /// Opens the copied directory with index `dir`, or, without an index, the directory that
+    /// contains the first copy.
     ///
     /// # Errors
     /// If a directory was replaced since it was made.
@@ -284,7 +285,7 @@ mod tests {
         assert_eq!(Identity::of(fs::File::open(&path).unwrap()).unwrap(), first);
         for _ in 0..20 {
             fs::remove_file(&path).unwrap();
-            // Longer than a tick of the clock of births.
+            // Longer than the granularity of birth times.
             std::thread::sleep(std::time::Duration::from_millis(11));
             let second = made();
             if (second.device, second.inode) == (first.device, first.inode) && second.born.is_some() {

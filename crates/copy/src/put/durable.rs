@@ -22,7 +22,7 @@ pub struct Durable<'a> {
 #[derive(Default)]
 struct Waiting {
     files: usize,
-    /// Their paths, if they will be reported.
+    /// The paths of these files; empty unless they are to be reported.
     paths: Vec<PathBuf>,
 }
 

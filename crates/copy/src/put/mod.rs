@@ -117,7 +117,7 @@ impl<'a> Put<'a> {
         self
     }
 
-    /// Syncs the volume after every `files` files, and not only in the end.
+    /// Syncs the volume after every `files` files, besides the sync at the end.
     #[must_use]
     pub fn sync_every(mut self, files: impl Into<Option<NonZero<usize>>>) -> Self {
         self.sync_every = files.into();

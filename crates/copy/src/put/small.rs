@@ -46,9 +46,9 @@ pub struct SmallFiles<'a> {
     /// time.
     one_by_one: bool,
     gathered: Vec<Small<'a>>,
-    /// Of the gathered files.
+    /// Total length of the gathered files in bytes.
     bytes: usize,
-    /// By token.
+    /// The files whose writes are in flight, by the token of the write.
     writing: Slab<Writing<'a>>,
     /// Empty; kept for its memory.
     done: Vec<Completion>,

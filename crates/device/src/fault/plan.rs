@@ -1,4 +1,4 @@
-//! Which calls of a [`FaultDevice`](super::FaultDevice) fail, and how.
+//! Chooses which calls of a [`FaultDevice`](super::FaultDevice) fail, and how.
 
 /// Calls that a plan counts and fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -38,7 +38,8 @@ pub(super) fn set_up(opened: &Opened, path: &Path, mode: Direct) -> io::Result<O
     Ok(alignment)
 }
 
-/// Switches the file to direct I/O, if some alignment works for all of the volume.
+/// Switches the file to direct I/O, and returns the alignment. Returns `None`, with direct I/O off,
+/// if no alignment reaches every byte of the volume.
 fn switch_on(opened: &Opened) -> io::Result<Option<Alignment>> {
     let flags = fcntl_getfl(&opened.file)?;
     match fcntl_setfl(&opened.file, flags | OFlags::DIRECT) {

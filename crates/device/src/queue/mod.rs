@@ -43,10 +43,10 @@ pub use waker::QueueWaker;
 /// - **Wakes.** A wake from any thread ends a `harvest` that blocks, or else the next `harvest`
 ///   that would block. Wakes are not counted: one return may answer several. A wake after the queue
 ///   was dropped does nothing.
-/// - **Descriptor.** A queue with a [`descriptor`](Self::descriptor) keeps it open, and the same one,
-///   until it is dropped. After [`arm`](Self::arm) and a later `harvest` that did not wait, it is
-///   readable as soon as `harvest` has something to return, and after each wake since `arm`. It may
-///   also be readable without a reason.
+/// - **Descriptor.** A queue with a [`descriptor`](Self::descriptor) keeps it open, and the same
+///   one, until it is dropped. After [`arm`](Self::arm) and a later `harvest` that did not wait, it
+///   is readable as soon as `harvest` has something to return, and after each wake since `arm`. It
+///   may also be readable without a reason.
 /// - **Threads.** The owner may move the queue to another thread between two calls, also with
 ///   requests in flight.
 /// - **Shutdown.** Dropping a queue starts the requests that still wait, blocks until no request is

@@ -121,7 +121,8 @@ impl Queue for UringQueue {
             let woken = wait && self.wake_fd.take();
             self.ring.enter(wait && !woken && done.len() == before)?;
             self.reap(done);
-            // An event loop may wait on the ring next, so the kernel must have all that `reap` has queued.
+            // An event loop may wait on the ring next, so the kernel must have all that `reap` has
+            // queued.
             if !wait && self.ring.has_queued() {
                 self.ring.enter(false)?;
             }

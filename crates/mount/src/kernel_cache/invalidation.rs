@@ -82,7 +82,7 @@ pub struct Invalidation {
     kernel: Arc<dyn Kernel>,
     /// Direct reads and writes that wait for the kernel.
     waiting_direct: Arc<AtomicUsize>,
-    /// Limit of `waiting_direct`.
+    /// Maximum of `waiting_direct`.
     max_direct: usize,
 }
 
@@ -166,8 +166,9 @@ impl Invalidation {
         }
     }
 
-    /// Makes the kernel forget a name of a directory, after the request that holds the directory.
-    /// Does not block.
+    /// Queues a notification that makes the kernel forget the name `name` of `parent`. The thread
+    /// that sends it blocks until the request that holds the directory ends; this call does not
+    /// block.
     pub fn forget_name(&self, parent: INodeNo, name: OsString) {
         let kernel = Arc::clone(&self.kernel);
         self.name_threads.spawn(move || kernel.forget_name(parent, &name));

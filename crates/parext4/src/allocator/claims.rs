@@ -41,7 +41,7 @@ thread_local! {
     static ATTEMPT: std::cell::Cell<Attempt> = const { std::cell::Cell::new(Attempt::NEW) };
 }
 
-/// The results of a thread's attempt.
+/// Numbers of blocks that the present attempt of a thread lacked and freed.
 #[derive(Clone, Copy)]
 struct Attempt {
     /// The fewest blocks that a failed claim lacked.
@@ -88,7 +88,7 @@ struct Ledger {
     /// Number of blocks that were returned, except for blocks of claims that began after the
     /// failure.
     returned: u64,
-    /// Number of changes for which the thread wakes.
+    /// Number of changes by other threads so far. An increase wakes the thread.
     events: u64,
 }
 

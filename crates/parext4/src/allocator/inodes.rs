@@ -152,8 +152,8 @@ impl Allocator {
         is_dir: bool,
     ) -> Result<Arc<MetaBlock>> {
         let bitmap = group.load_inodes(&self.cache, inodes)?;
-        // This is still under the group's lock, so that the first of two new inodes in one fresh
-        // block zeroes it.
+        // The caller holds the group's lock, so of two new inodes in one fresh block only the first
+        // zeroes it.
         let block = self.prepare_table_block(handle, ino, index, &bitmap.snapshot())?;
         handle.change(&bitmap, |bytes| bitmap::set_range(bytes, index, 1));
         inodes.free_count = inodes.free_count.saturating_sub(1);

@@ -52,7 +52,8 @@ impl EngineRef {
         self.departs
     }
 
-    /// Notes that its owner drops it without an action of a user. A clone of it does not.
+    /// Marks this reference as one that its owner drops without an action of a user. Its clones are
+    /// not marked.
     pub(crate) fn set_departs(&mut self) {
         self.departs = true;
     }

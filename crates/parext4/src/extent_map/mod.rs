@@ -131,8 +131,8 @@ impl ExtentMap {
     /// leaves may map it.
     pub(crate) fn run(&self, block: FileBlock, max: u32) -> Mapping {
         let mut run = self.lookup(block, max);
-        // The blocks from the first one on may end before `max`, at the last block that a file can
-        // have.
+        // The run may be shorter than `max`, because the numbers of blocks end at the last one that
+        // a file can have.
         while run.len < max
             && let Some(next) = block.checked_add(run.len)
             && run.join(&self.lookup(next, max - run.len))

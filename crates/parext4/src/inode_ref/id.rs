@@ -28,7 +28,8 @@ pub struct InodeId {
 }
 
 impl InodeRef {
-    /// Returns the name under which [`Volume::inode_ref`](crate::Volume::inode_ref) finds the inode.
+    /// Returns the name under which [`Volume::inode_ref`](crate::Volume::inode_ref) finds the
+    /// inode.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();

@@ -109,9 +109,9 @@ impl Engine {
         Ok(true)
     }
 
-    /// Reads the bitmaps that freeing the file's blocks from `start` on changes, for an operation
-    /// that makes other changes first. Of many runs of blocks, reads only the bitmaps of the first
-    /// ones.
+    /// Reads the bitmaps that will change when the file's blocks from `start` on are freed, so that
+    /// an operation fails before its first change. Of many runs of blocks, reads only the bitmaps
+    /// of the first ones.
     ///
     /// # Errors
     /// Corruption, a failed read.

@@ -129,8 +129,8 @@ impl Dir<'_> {
         Ok(None)
     }
 
-    /// Returns the lowest and the highest hash of the names in a leaf that may be misplaced. The
-    /// folded form of ASCII is the same in all drivers.
+    /// Returns the lowest and the highest hash of the names in a leaf that may be misplaced. Skips
+    /// ASCII names: all drivers fold them alike, so none is misplaced.
     fn hashes_of_leaf(&self, leaf: &MetaBlock, hash: &NameHash) -> Result<(u32, u32)> {
         let (mut lowest, mut highest) = (u32::MAX, 0);
         for entry in dir_entry::entries(&leaf.snapshot(), self.has_tail()) {

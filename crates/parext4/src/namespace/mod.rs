@@ -21,8 +21,9 @@
 //! - Directories are locked before the journal handle begins. All errors that a caller can cause
 //!   are checked before the first change, and the blocks of an insertion are allocated before any
 //!   entry moves.
-//! - A [`InodeRef`](crate::InodeRef) that is found on the way is declared before the locks, so that
-//!   it is dropped after them: dropping the last one of an inode without names deletes the inode.
+//! - An [`InodeRef`](crate::InodeRef) that is found on the way is declared before the locks, so
+//!   that it is dropped after them: dropping the last one of an inode without names deletes the
+//!   inode.
 
 mod attributes;
 mod batch;

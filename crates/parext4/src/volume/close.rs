@@ -177,7 +177,7 @@ impl Engine {
         if self.health().check().is_ok()
             && let Err(error) = self.free_all_preallocated()
         {
-            log::warn!("freeing preallocated blocks: {error}");
+            log::warn!("preallocated blocks could not be freed: {error}");
         }
         self.journal().shut_down(|| {
             self.mark_closed()?;

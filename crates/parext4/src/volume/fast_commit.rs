@@ -292,7 +292,9 @@ impl<'a> Replay<'a> {
             && self.engine.superblock().incompat().contains(Incompat::INLINE_DATA)
             && !raw.flags.contains(InodeFlags::EXTENTS);
         if !suits {
-            return Err(Error::corrupt(format_args!("fast commit: inode {ino} cannot have contents")));
+            return Err(Error::corrupt(format_args!(
+                "fast commit: inode {ino} has contents, which its type, its flags or the volume's features forbid"
+            )));
         }
         raw.inline_contents().map_err(|error| error.of_inode(ino))?;
         Ok(())

@@ -33,7 +33,10 @@ impl Volume {
     /// volume cannot be changed.
     pub fn set_label(&self, label: &[u8]) -> Result<()> {
         if label.len() > Superblock::MAX_LABEL || label.contains(&0) {
-            return Err(Error::invalid(format_args!("the label {:?}", label.escape_ascii().to_string())));
+            return Err(Error::invalid(format_args!(
+                "the label {:?} is longer than 16 bytes or contains a NUL",
+                label.escape_ascii().to_string()
+            )));
         }
         // One credit: the block of the superblock.
         self.engine.transact(1, |handle| {

@@ -78,10 +78,16 @@ impl<'a> XattrName<'a> {
             )));
         }
         let Some((index, rest)) = xattr::split_name(full) else {
-            return Err(Error::Unsupported(format!("the prefix of attribute {:?}", escaped().to_string())));
+            return Err(Error::Unsupported(format!(
+                "attribute {:?}: unknown prefix of its name",
+                escaped().to_string()
+            )));
         };
         if rest.contains(&0) || (rest.is_empty() && full.ends_with(b".")) {
-            return Err(Error::invalid(format_args!("the attribute name {:?}", escaped().to_string())));
+            return Err(Error::invalid(format_args!(
+                "the attribute name {:?} contains a NUL or has nothing after its prefix",
+                escaped().to_string()
+            )));
         }
         Ok(Self { full, index, rest })
     }

@@ -1,9 +1,8 @@
 //! Records of the PAX format: names, times, owners, attributes, access control lists, flags, and
 //! the maps of sparse files.
 //!
-//! A record that is not understood is named in [`Records::ignored`], unless it says nothing that a
-//! copy has ([`WITHOUT_EFFECT`]). A member with a record of a known kind that is malformed is
-//! refused ([`Records::malformed`]).
+//! The key of an unknown record goes to [`Records::ignored`], unless [`WITHOUT_EFFECT`] lists it. A
+//! member with a malformed record of a known kind is refused ([`Records::malformed`]).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,11 +19,11 @@ use crate::transfer::MOST_RUNS;
 
 /// Bytes of a block of an archive.
 const BLOCK: u64 = 512;
-/// Names of attributes begin so in records of GNU tar, bsdtar and star.
+/// Prefix of the keys under which GNU tar, bsdtar and star store extended attributes.
 const XATTR: &[u8] = b"SCHILY.xattr.";
 /// libarchive (bsdtar) writes each attribute under this name, too, with a value in base64.
 const LIBARCHIVE_XATTR: &[u8] = b"LIBARCHIVE.xattr.";
-/// Records that say nothing that a copy has: names of owners, whose numbers count; numbers of the
+/// Keys of records without effect on a copy: names of owners, whose numbers count; numbers of the
 /// file where it was; times that no program can set; and the way in which the archive stores the
 /// rest.
 const WITHOUT_EFFECT: [&[u8]; 15] = [

@@ -151,7 +151,7 @@ impl<R: Read> Reader<R> {
 
     /// Reads the map of a sparse file in the old format of GNU tar, which is before its data.
     fn sparse(&mut self, header: &Header) -> Result<Sparse> {
-        let gnu = header.as_gnu().context("a sparse file without its header")?;
+        let gnu = header.as_gnu().context("a sparse member has no GNU header")?;
         let mut sparse = Sparse::new(gnu.real_size()?);
         let mut add = |runs: &[tar::GnuSparseHeader]| -> Result<()> {
             for run in runs.iter().filter(|run| !run.is_empty()) {
@@ -186,7 +186,7 @@ fn size(header: &Header) -> io::Result<u64> {
     if header.as_old().size == [0; 12] { Ok(0) } else { header.entry_size() }
 }
 
-/// Returns the program that has compressed what begins with `bytes`, if it is a known one.
+/// Returns the name of the compression program with whose magic number `bytes` begins.
 fn compression(bytes: &[u8]) -> Option<&'static str> {
     const MAGICS: [(&[u8], &str); 6] = [
         (b"\x1f\x8b", "gzip"),

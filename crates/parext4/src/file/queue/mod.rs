@@ -267,12 +267,12 @@ impl IoQueue {
     /// # Errors
     /// The errors of [`harvest`](Self::harvest).
     pub fn arm(&mut self, out: &mut Vec<Completion>) -> Result<bool> {
-        // Before the deliveries and completions are looked for, so that each later one wakes the
-        // queue.
+        // This comes before the search for deliveries and completions, so that each later one wakes
+        // the queue.
         if let Some(device) = &mut self.device {
             device.arm();
         }
-        // What the device has done may let further operations begin, which the device must start.
+        // A completion may let further operations begin, which the device must start.
         loop {
             self.take_deliveries();
             if !self.harvest_device(false)? {

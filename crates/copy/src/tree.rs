@@ -20,8 +20,10 @@ pub struct Entry {
     pub node: parext4::Result<InodeRef>,
 }
 
-/// Iterates over the entries of `dir`. Ends after the error of a block that cannot be read. Fails
-/// if that is the first block.
+/// Iterates over the entries of `dir`. Ends after the error of a block that cannot be read.
+///
+/// # Errors
+/// If the first block cannot be read.
 pub fn entries(dir: &InodeRef) -> Result<Entries> {
     let mut rest = dir.read_dir()?;
     Ok(Entries { first: rest.next().transpose()?, rest })
@@ -70,8 +72,10 @@ impl Visited {
         Self { directories: HashSet::new(), rest: space.blocks.saturating_mul(space.block_size.into()) }
     }
 
-    /// Records that the walk enters `dir`. Fails if it did before, and if other directories must
-    /// share blocks with it.
+    /// Records that the walk enters `dir`.
+    ///
+    /// # Errors
+    /// If the walk has entered it before, or if other directories must share blocks with it.
     pub fn enter(&mut self, dir: &InodeRef) -> Result<()> {
         ensure!(
             self.directories.insert(dir.ino()),

@@ -20,7 +20,10 @@ pub fn read(device: &dyn Device, offset: u64, bufs: &[IoSliceMut<'_>]) -> io::Re
     Ok(len)
 }
 
-/// Checks the range of a read, in bytes. Fails as [`read`] does.
+/// Checks the range of a read, in bytes.
+///
+/// # Errors
+/// The errors of [`read`].
 pub fn read_range(device: &dyn Device, offset: u64, len: u64) -> io::Result<()> {
     range(device, offset, len, io::ErrorKind::UnexpectedEof)
 }
@@ -36,7 +39,10 @@ pub fn write(device: &dyn Device, offset: u64, bufs: &[IoSlice<'_>]) -> io::Resu
     Ok(len)
 }
 
-/// Checks the range of a write or discard, in bytes. Fails as [`write()`] does.
+/// Checks the range of a write or discard, in bytes.
+///
+/// # Errors
+/// The errors of [`write()`].
 pub fn change_range(device: &dyn Device, offset: u64, len: u64) -> io::Result<()> {
     if device.read_only() {
         return Err(rustix::io::Errno::ROFS.into());

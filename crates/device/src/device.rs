@@ -96,6 +96,9 @@ pub trait Device: Send + Sync + Debug {
     /// the range is written again.
     ///
     /// A device that cannot discard does nothing and succeeds.
+    ///
+    /// # Errors
+    /// The request failed; the range may be discarded in part.
     fn discard(&self, offset: u64, len: u64) -> io::Result<()>;
 
     /// Returns whether other machines can open the device, and what keeps them from writing. Does

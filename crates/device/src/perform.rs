@@ -7,6 +7,9 @@ use crate::request::{Done, Op, Request, read_target, slices};
 
 impl Op {
     /// Performs the operation with the blocking calls of `device`, and returns their result.
+    ///
+    /// # Errors
+    /// The error of the call.
     pub fn perform(&mut self, device: &dyn Device) -> io::Result<()> {
         match self {
             Self::Read { offset, buf, len } => {

@@ -206,6 +206,9 @@ pub fn clear_dot_types(block: &mut [u8]) {
 }
 
 /// Returns the entry of `name` and its position, or `None` if the block has none.
+///
+/// # Errors
+/// [`FormatError`] for an entry that is not valid.
 pub fn find<'a>(
     block: &'a [u8],
     has_tail: bool,
@@ -216,6 +219,9 @@ pub fn find<'a>(
 }
 
 /// Like [`find`], for the first entry in use whose name `matches`.
+///
+/// # Errors
+/// [`FormatError`] for an entry that is not valid.
 pub fn find_where(
     block: &[u8],
     has_tail: bool,
@@ -229,6 +235,9 @@ pub fn find_where(
 
 /// Adds an entry where there is room. Returns false if there is none. The caller has checked that
 /// `name` is new.
+///
+/// # Errors
+/// [`FormatError`] for an entry that is not valid, or a name or inode that no entry may have.
 pub fn insert(block: &mut [u8], has_tail: bool, ino: InodeNo, file_type: u8, name: &[u8]) -> Result<bool> {
     check_new(ino, name)?;
     match find_room(block, has_tail, name.len())? {
@@ -239,6 +248,9 @@ pub fn insert(block: &mut [u8], has_tail: bool, ino: InodeNo, file_type: u8, nam
 
 /// Adds an entry in the slack of the entry at `offset`, which [`find_room`] returned. Returns false
 /// if the slack is too small by now.
+///
+/// # Errors
+/// The errors of [`insert`].
 pub fn insert_at(
     block: &mut [u8],
     has_tail: bool,
@@ -279,6 +291,9 @@ fn check_new(ino: InodeNo, name: &[u8]) -> Result<()> {
 
 /// Removes `name` and returns its inode. The previous entry is extended over its space; the first
 /// entry of a block becomes unused instead.
+///
+/// # Errors
+/// [`FormatError`] for an entry that is not valid.
 pub fn remove(block: &mut [u8], has_tail: bool, name: &[u8]) -> Result<Option<InodeNo>> {
     match locate(block, has_tail, name)? {
         Some((position, _)) => remove_at(block, has_tail, position, name),
@@ -288,6 +303,9 @@ pub fn remove(block: &mut [u8], has_tail: bool, name: &[u8]) -> Result<Option<In
 
 /// Like [`remove`], for an entry that [`find`] found at `position`. Searches the block if the entry
 /// or the previous one has changed since.
+///
+/// # Errors
+/// [`FormatError`] for an entry that is not valid.
 pub fn remove_at(
     block: &mut [u8],
     has_tail: bool,
@@ -309,6 +327,9 @@ pub fn remove_at(
 }
 
 /// Changes the inode of the entry `name`. Returns false if the block has no such entry.
+///
+/// # Errors
+/// The errors of [`insert`].
 pub fn set_inode(block: &mut [u8], has_tail: bool, name: &[u8], ino: InodeNo, file_type: u8) -> Result<bool> {
     check_new(ino, name)?;
     let Some(offset) = find(block, has_tail, name)?.map(|(entry, _)| entry.offset) else { return Ok(false) };
@@ -319,6 +340,9 @@ pub fn set_inode(block: &mut [u8], has_tail: bool, name: &[u8], ino: InodeNo, fi
 
 /// Returns true if the block has only `.`, `..` and unused entries. Any other name counts, also an
 /// encrypted one.
+///
+/// # Errors
+/// [`FormatError`] for an entry that is not valid.
 pub fn is_empty_dir_block(block: &[u8], has_tail: bool) -> Result<bool> {
     for entry in encrypted_entries(block, has_tail) {
         let entry = entry?;
@@ -330,7 +354,10 @@ pub fn is_empty_dir_block(block: &[u8], has_tail: bool) -> Result<bool> {
 }
 
 /// Rewrites the block with these entries, packed; the last one extends to the end. If they do not
-/// fit, returns an error and leaves the block unchanged.
+/// fit, the block stays unchanged.
+///
+/// # Errors
+/// [`FormatError`] if the entries do not fit.
 pub fn pack(block: &mut [u8], has_tail: bool, list: &[(InodeNo, u8, &[u8])]) -> Result<()> {
     let end = usable_len(block.len(), has_tail);
     let mut total = 0;
@@ -371,6 +398,9 @@ fn write_tail(block: &mut [u8]) {
 }
 
 /// Verifies the tail of a block with its checksum; `seed` is that of the directory's inode.
+///
+/// # Errors
+/// [`FormatError`] if the block has no tail, or the checksum is wrong.
 pub fn verify_tail(seed: ChecksumSeed, block: &[u8]) -> Result<()> {
     let (content, tail) = split_tail(block)?;
     let fail = |field, found: u32| FormatError::new("directory tail", field, format_args!("is {found:#x}"));

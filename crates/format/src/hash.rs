@@ -38,6 +38,9 @@ impl DirHash {
     /// Returns the hash of a directory. `version` is the `hash_version` of its `dx_root` (or
     /// `s_def_hash_version`), `seed` is `s_hash_seed`, and `sb_unsigned` is true if the superblock
     /// has the flag `EXT2_FLAGS_UNSIGNED_HASH`.
+    ///
+    /// # Errors
+    /// [`FormatError`] for an unknown version.
     pub fn from_disk(version: u8, sb_unsigned: bool, seed: [u32; 4]) -> Result<Self> {
         let unusable = |problem: String| FormatError::new("dx_root", "hash_version", problem);
         let (version, unsigned) = match version {

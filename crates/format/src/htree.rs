@@ -119,6 +119,9 @@ fn raw_root(block: &[u8]) -> Result<&RawRoot> {
 
 /// Parses block 0 of a hash tree directory. The caller checks the levels of nodes against
 /// [`max_indirect_levels`].
+///
+/// # Errors
+/// [`FormatError`] that names the field that is not valid.
 pub fn parse_root(block: &[u8], has_tail: bool) -> Result<DxRoot> {
     let fail = |field, problem: std::fmt::Arguments<'_>| Err(FormatError::new("dx_root", field, problem));
     let root = raw_root(block)?;
@@ -160,6 +163,9 @@ pub fn parse_root(block: &[u8], has_tail: bool) -> Result<DxRoot> {
 }
 
 /// Parses an inner block of a hash tree directory.
+///
+/// # Errors
+/// [`FormatError`] that names the field that is not valid.
 pub fn parse_node(block: &[u8], has_tail: bool) -> Result<Vec<DxEntry>> {
     let fail = |field, problem: &str| Err(FormatError::new("dx_node", field, problem));
     let Ok((fake, _)) = RawHeader::ref_from_prefix(block) else {
@@ -353,6 +359,9 @@ fn checksums(seed: ChecksumSeed, block: &[u8]) -> Result<(u32, u32, usize)> {
 }
 
 /// Verifies the checksum of a root or a node; `seed` is that of the directory's inode.
+///
+/// # Errors
+/// [`FormatError`] if the block has no room for a checksum, or the checksum is wrong.
 pub fn verify(seed: ChecksumSeed, block: &[u8]) -> Result<()> {
     let (stored, computed, _) = checksums(seed, block)?;
     if stored != computed {

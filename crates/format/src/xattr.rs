@@ -114,6 +114,9 @@ pub(crate) fn is_ibody(area: &[u8]) -> bool {
 
 /// Parses the attributes after an inode's fields. `area` is the rest of the inode after
 /// `i_extra_isize`. An area without the magic has no attributes.
+///
+/// # Errors
+/// [`FormatError`] for an entry that is not valid.
 pub fn parse_ibody(area: &[u8]) -> Result<Vec<Xattr>> {
     if !is_ibody(area) {
         return Ok(Vec::new());

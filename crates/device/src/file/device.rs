@@ -109,6 +109,9 @@ impl FileDevice {
 
     /// Makes the host file system reserve space for all of the volume. Contents stay. Does nothing
     /// on a block device.
+    ///
+    /// # Errors
+    /// The errors of fallocate(2), such as `ENOSPC`.
     pub fn allocate(&self) -> io::Result<()> {
         if self.is_block_device || self.size == 0 {
             return Ok(());

@@ -61,6 +61,9 @@ impl MemDevice {
     }
 
     /// Makes a copy of another device: contents, size and sector size.
+    ///
+    /// # Errors
+    /// The error of a read of the other device.
     pub fn copy_of(device: &dyn Device) -> io::Result<Self> {
         let copy = Self::new(device.size()).with_sector_size(device.sector_size());
         let mut buf = BufferPool::global().take(CHUNK);
@@ -103,6 +106,9 @@ impl MemDevice {
 
     /// Writes the contents to a new or truncated file, with a hole for each chunk that was never
     /// written.
+    ///
+    /// # Errors
+    /// The errors of creating and of writing the file.
     pub fn save(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let file = File::create(path)?;
         file.set_len(self.size)?;

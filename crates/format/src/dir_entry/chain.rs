@@ -142,6 +142,9 @@ pub(super) fn is_at(block: &[u8], has_tail: bool, position: EntryPosition, name:
 
 /// Returns the offset of the first entry whose slack fits an entry with a name of `name_len` bytes.
 /// The slack of `.` stays, because `..` comes next.
+///
+/// # Errors
+/// [`FormatError`] for an entry that is not valid.
 pub fn find_room(block: &[u8], has_tail: bool, name_len: usize) -> Result<Option<usize>> {
     let (end, need) = (usable_len(block.len(), has_tail), entry_size(name_len));
     let mut offset = 0;

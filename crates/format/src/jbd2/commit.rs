@@ -57,6 +57,9 @@ pub fn encode_commit(out: &mut [u8], format: TagFormat, sequence: u32, seed: u32
 ///
 /// As Linux does (`jbd2_commit_block_csum_verify_partial`), accepts a block of which a crash left
 /// only the first sector: the rest holds old bytes, and was to be zeros.
+///
+/// # Errors
+/// [`FormatError`] if the block is no commit block, or the checksum is wrong.
 pub fn verify_commit(seed: u32, block: &[u8]) -> Result<()> {
     expect_type(STRUCTURE, block, BlockType::Commit)?;
     let raw =

@@ -113,6 +113,9 @@ pub fn tags_per_descriptor(block_len: usize, format: TagFormat) -> usize {
 }
 
 /// Returns the tags of a descriptor, up to the last one or the end of the block.
+///
+/// # Errors
+/// [`FormatError`] if the block is no descriptor, or has no room for a tag.
 pub fn parse_descriptor(block: &[u8], format: TagFormat) -> Result<Vec<Tag>> {
     expect_type(STRUCTURE, block, BlockType::Descriptor)?;
     let end = format.usable_len(block.len());
@@ -172,6 +175,9 @@ pub fn encode_descriptor(
 }
 
 /// Verifies the checksum of a descriptor; `seed` is the journal's.
+///
+/// # Errors
+/// [`FormatError`] if the checksum is wrong.
 pub fn verify_descriptor(seed: u32, block: &[u8]) -> Result<()> {
     verify_tail(STRUCTURE, seed, block)
 }

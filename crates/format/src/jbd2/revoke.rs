@@ -22,6 +22,9 @@ pub fn revokes_per_block(block_len: usize, format: TagFormat) -> usize {
 }
 
 /// Returns the blocks of the volume that a revoke block lists.
+///
+/// # Errors
+/// [`FormatError`] if the block is no revoke block, or its length is not valid.
 pub fn parse_revoke(block: &[u8], format: TagFormat) -> Result<Vec<FsBlock>> {
     expect_type(STRUCTURE, block, BlockType::Revoke)?;
     let fail = |problem: std::fmt::Arguments<'_>| FormatError::new(STRUCTURE, "r_count", problem);
@@ -64,6 +67,9 @@ pub fn encode_revoke(out: &mut [u8], format: TagFormat, sequence: u32, seed: u32
 }
 
 /// Checks the checksum of a revoke block; `seed` is the journal's.
+///
+/// # Errors
+/// [`FormatError`] if the checksum is wrong.
 pub fn verify_revoke(seed: u32, block: &[u8]) -> Result<()> {
     verify_tail(STRUCTURE, seed, block)
 }

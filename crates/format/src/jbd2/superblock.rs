@@ -121,6 +121,9 @@ impl JournalSuperblock {
     }
 
     /// Parses the first bytes of the journal and verifies the checksum if there is one.
+    ///
+    /// # Errors
+    /// [`FormatError`] if this is no superblock of a journal, or the checksum is wrong.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let Ok((raw, _)) = RawSuperblock::read_from_prefix(bytes) else {
             return Err(FormatError::new(STRUCTURE, "h_magic", "the block is too short"));
@@ -160,6 +163,9 @@ impl JournalSuperblock {
 
     /// Checks the journal's geometry against a file system with blocks of `block_size` bytes that
     /// keeps `journal_blocks` of them for it.
+    ///
+    /// # Errors
+    /// [`FormatError`] that names the field that does not fit.
     pub fn check(&self, block_size: u32, journal_blocks: u64) -> Result<()> {
         let fail = |field, problem: std::fmt::Arguments<'_>| Err(FormatError::new(STRUCTURE, field, problem));
         let (first, start, maxlen, end) = (self.first(), self.start(), self.maxlen(), self.log_end());

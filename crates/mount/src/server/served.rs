@@ -95,14 +95,19 @@ impl ServedVolume {
 /// Opens the volume of a mount again. Errors are lines of text.
 pub trait Reopen: fmt::Debug + Send + Sync {
     /// Keeps other processes from writing to the image until the returned value is dropped, even
-    /// while the volume is closed. Fails if another program has changed the volume since the mount
-    /// began.
+    /// while the volume is closed.
+    ///
+    /// # Errors
+    /// Also if another program has changed the volume since the mount began.
     fn begin(&self) -> Result<Box<dyn Reopening + '_>, String>;
 }
 
 /// A volume that is opened again.
 pub trait Reopening {
-    /// Opens the volume, after it was closed. Fails also if another program has changed it.
+    /// Opens the volume, after it was closed.
+    ///
+    /// # Errors
+    /// Also if another program has changed it.
     fn open(&self, access: Access) -> Result<Volume, String>;
 }
 

@@ -46,8 +46,10 @@ impl Resource {
         }
     }
 
-    /// Returns a copy of the volume of which [`leave`](Self::leave) leaves a number, or why there
-    /// is none.
+    /// Returns a copy of the volume of which [`leave`](Self::leave) leaves a number.
+    ///
+    /// # Errors
+    /// Why there is none.
     pub fn prepare(self, base: &Devices) -> Result<Devices, String> {
         let devices = base.fork();
         match self {

@@ -4,6 +4,7 @@
 //! bits. Source: kernel documentation, "Block and Inode Bitmaps" and "Checksums".
 
 use crate::checksum::ChecksumSeed;
+use crate::convert::index;
 use crate::error::{FormatError, Result};
 use crate::group_desc::{GroupDesc, GroupFlags};
 use crate::superblock::Superblock;
@@ -21,7 +22,7 @@ pub fn inode_bitmap_checksum(seed: ChecksumSeed, bytes: &[u8], sb: &Superblock) 
 }
 
 fn checksum(seed: ChecksumSeed, bytes: &[u8], bits: u32) -> u32 {
-    seed.of(bytes.get(..to_index(bits / 8)).unwrap_or(bytes))
+    seed.of(bytes.get(..index(bits / 8)).unwrap_or(bytes))
 }
 
 /// Checks a block bitmap against the checksum in its descriptor. Without `metadata_csum` there is
@@ -66,7 +67,7 @@ fn compare(structure: &'static str, stored: u32, computed: u32, sb: &Superblock)
 /// If `bit` is past the end of the bitmap.
 #[must_use]
 pub fn test(bytes: &[u8], bit: u32) -> bool {
-    bytes[to_index(bit / 8)] & (1 << (bit % 8)) != 0
+    bytes[index(bit / 8)] & (1 << (bit % 8)) != 0
 }
 
 /// Sets `len` bits from `start`.
@@ -92,7 +93,7 @@ fn for_bytes_of(bytes: &mut [u8], start: u32, len: u32, change: impl Fn(&mut u8,
     }
     let last = start.checked_add(len - 1).expect("a bit range past the end of the bitmap");
     let (head, tail) = (0xff << (start % 8), 0xff >> (7 - last % 8));
-    match &mut bytes[to_index(start / 8)..=to_index(last / 8)] {
+    match &mut bytes[index(start / 8)..=index(last / 8)] {
         [] => {}
         [only] => change(only, head & tail),
         [first, middle @ .., end] => {
@@ -175,9 +176,9 @@ pub fn free_runs(bytes: &[u8], mut from: u32, limit: u32) -> impl Iterator<Item 
     })
 }
 
-/// Returns word `index` of the bitmap; bytes past its end read as zero.
-fn word(bytes: &[u8], index: u32) -> u64 {
-    let rest = bytes.get(to_index(index) * 8..).unwrap_or_default();
+/// Returns word `nth` of the bitmap; bytes past its end read as zero.
+fn word(bytes: &[u8], nth: u32) -> u64 {
+    let rest = bytes.get(index(nth) * 8..).unwrap_or_default();
     match rest.first_chunk::<8>() {
         Some(chunk) => u64::from_le_bytes(*chunk),
         None => rest.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)),
@@ -188,10 +189,6 @@ fn word(bytes: &[u8], index: u32) -> u64 {
 /// numbers cannot overflow. A real bitmap is one block.
 fn bit_len(bytes: &[u8]) -> u32 {
     u32::try_from(bytes.len()).unwrap_or(u32::MAX).saturating_mul(8).min(u32::MAX - 63)
-}
-
-const fn to_index(n: u32) -> usize {
-    n as usize
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::convert::{low_32, widen};
 use crate::number::FileBlock;
 
 /// A range of file blocks: `start..end`, where `end` is at most 2^32 ([`FileBlock::LIMIT`]).
@@ -40,7 +41,7 @@ impl BlockRange {
     #[inline]
     #[must_use]
     pub const fn with_len(start: FileBlock, len: u32) -> Option<Self> {
-        Self::new(start, start.to_u64() + len as u64)
+        Self::new(start, start.to_u64() + widen(len))
     }
 
     /// Returns the range of all blocks from `start`.
@@ -104,9 +105,7 @@ impl BlockRange {
     #[must_use]
     pub const fn count(self) -> u32 {
         let len = self.len();
-        #[expect(clippy::cast_possible_truncation, reason = "the minimum fits")]
-        let count = if len < FileBlock::LIMIT { len as u32 } else { u32::MAX };
-        count
+        if len < FileBlock::LIMIT { low_32(len) } else { u32::MAX }
     }
 
     /// Returns true if the range has no blocks.
@@ -150,7 +149,7 @@ impl BlockRange {
     #[inline]
     #[must_use]
     pub const fn take(self, blocks: u32) -> Self {
-        let end = self.start.to_u64() + blocks as u64;
+        let end = self.start.to_u64() + widen(blocks);
         Self { start: self.start, end: if end < self.end { end } else { self.end } }
     }
 
@@ -158,7 +157,7 @@ impl BlockRange {
     #[inline]
     #[must_use]
     pub const fn skip(self, blocks: u32) -> Self {
-        let start = self.start.to_u64() + blocks as u64;
+        let start = self.start.to_u64() + widen(blocks);
         Self::clamped(if start < self.end { start } else { self.end }, self.end)
     }
 

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::block_range::BlockRange;
+use crate::convert::low_32;
 use crate::number::{FileBlock, FsBlock};
 
 /// The size of a block: a power of two from 1 to 64 KiB.
@@ -64,9 +65,7 @@ impl BlockSize {
     #[inline]
     #[must_use]
     pub const fn offset_in_block(self, offset: u64) -> u32 {
-        #[expect(clippy::cast_possible_truncation, reason = "the remainder is below 65536")]
-        let within = offset as u32;
-        within & (self.bytes() - 1)
+        low_32(offset) & (self.bytes() - 1)
     }
 
     /// Returns the number of blocks that `len` bytes from the start of a block touch.

@@ -8,6 +8,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::block_range::BlockRange;
 use crate::checksum::ChecksumSeed;
+use crate::convert::low_32;
 use crate::error::{FormatError, Result};
 use crate::number::{FileBlock, FsBlock};
 
@@ -315,9 +316,8 @@ fn join(low: U32, high: U16) -> FsBlock {
     FsBlock(u64::from(high.get()) << 32 | u64::from(low.get()))
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the number is split into its two parts")]
 fn split(block: FsBlock) -> (U32, U16) {
     let block = block.get();
     let high = u16::try_from(block >> 32).expect("a block number of at most 48 bits");
-    (U32::new(block as u32), U16::new(high))
+    (U32::new(low_32(block)), U16::new(high))
 }

@@ -8,6 +8,7 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::checksum::{ChecksumSeed, crc16};
+use crate::convert::{low_16, low_32};
 use crate::error::{FormatError, Result};
 use crate::number::{FsBlock, GroupNo};
 use crate::superblock::Superblock;
@@ -232,7 +233,7 @@ fn checksum(bytes: &[u8], sb: &Superblock, group: GroupNo) -> Option<u16> {
     let (before, after) = (&bytes[..CHECKSUM_OFFSET], &bytes[NARROW_SIZE..]);
     match sb.checksum_seed() {
         // crc32c counts the checksum's own two bytes as zero and is cut to its low half.
-        Some(seed) => Some(low_half(checksum_with_seed(seed, group, before, after))),
+        Some(seed) => Some(low_16(checksum_with_seed(seed, group, before, after))),
         // crc16 skips the checksum's own two bytes.
         None if sb.has_group_checksums() => {
             let crc = crc16(crc16(!0, &sb.uuid()), &group);
@@ -254,16 +255,10 @@ fn join_count(low: U16, high: U16) -> u32 {
     u32::from(high.get()) << 16 | u32::from(low.get())
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the number is split into its two halves")]
 fn split_block(block: u64) -> (U32, U32) {
-    (U32::new(block as u32), U32::new((block >> 32) as u32))
+    (U32::new(low_32(block)), U32::new(low_32(block >> 32)))
 }
 
 fn split_count(count: u32) -> (U16, U16) {
-    (U16::new(low_half(count)), U16::new(low_half(count >> 16)))
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "the function returns the low half")]
-const fn low_half(n: u32) -> u16 {
-    n as u16
+    (U16::new(low_16(count)), U16::new(low_16(count >> 16)))
 }

@@ -9,6 +9,7 @@
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::convert::widen;
 use crate::dir_entry::{RawHeader, TYPE_DIR};
 use crate::{ChecksumSeed, FileBlock, FormatError, InodeNo, Result};
 
@@ -38,7 +39,7 @@ pub struct DxRoot {
 /// Maximum number of levels of nodes of any volume.
 const MAX_INDIRECT_LEVELS: u8 = 2;
 /// Number of blocks that a directory may have: the entries of an index address no further blocks.
-pub const MAX_DIR_BLOCKS: u64 = BLOCK_MASK as u64 + 1;
+pub const MAX_DIR_BLOCKS: u64 = widen(BLOCK_MASK) + 1;
 
 const DX_ENTRY: usize = 8;
 /// Bytes of `struct dx_tail`: `dt_reserved`, `dt_checksum`.

@@ -11,6 +11,7 @@ use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::block_size::BlockSize;
+use crate::convert::{index, widen};
 use crate::number::FileBlock;
 
 /// The blocks of a file whose pointers are in the inode.
@@ -18,7 +19,7 @@ pub const DIRECT: u32 = 12;
 /// The pointers in the inode.
 pub const ROOT_POINTERS: usize = 15;
 /// The highest block number that a pointer can hold.
-pub const MAX_BLOCK: u64 = u32::MAX as u64;
+pub const MAX_BLOCK: u64 = widen(u32::MAX);
 
 /// The shape of all trees of a volume, which follows from its block size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +89,7 @@ impl Shape {
     /// have.
     #[must_use]
     pub const fn first_of_leaf(self, leaf: u32) -> u64 {
-        DIRECT as u64 + ((leaf as u64) << self.bits)
+        widen(DIRECT) + (widen(leaf) << self.bits)
     }
 
     /// Returns where the pointer to a pointer block is stored.
@@ -97,16 +98,16 @@ impl Shape {
         match block {
             PointerBlock::Leaf(0) => Holder::Root(0),
             PointerBlock::Leaf(leaf) if leaf <= self.pointers() => {
-                Holder::Block(PointerBlock::Double, leaf as usize - 1)
+                Holder::Block(PointerBlock::Double, index(leaf) - 1)
             }
             PointerBlock::Leaf(leaf) => {
                 let after = leaf - 1 - self.pointers();
-                let index = after & (self.pointers() - 1);
-                Holder::Block(PointerBlock::Middle(after >> self.bits), index as usize)
+                let nth = after & (self.pointers() - 1);
+                Holder::Block(PointerBlock::Middle(after >> self.bits), index(nth))
             }
             PointerBlock::Double => Holder::Root(1),
             PointerBlock::Triple => Holder::Root(2),
-            PointerBlock::Middle(number) => Holder::Block(PointerBlock::Triple, number as usize),
+            PointerBlock::Middle(number) => Holder::Block(PointerBlock::Triple, index(number)),
         }
     }
 
@@ -129,17 +130,17 @@ impl Shape {
     /// Returns the number of blocks that the tree can map.
     #[must_use]
     pub const fn addressable(self) -> u64 {
-        let pointers = self.pointers() as u64;
-        DIRECT as u64 + pointers + pointers * pointers + pointers * pointers * pointers
+        let pointers = widen(self.pointers());
+        widen(DIRECT) + pointers + pointers * pointers + pointers * pointers * pointers
     }
 
     /// Returns the number of pointer blocks of a file of `blocks` blocks without holes.
     #[must_use]
     pub const fn pointer_blocks(self, blocks: u64) -> u64 {
-        let pointers = self.pointers() as u64;
-        let mut rest = blocks.saturating_sub(DIRECT as u64);
+        let pointers = widen(self.pointers());
+        let mut rest = blocks.saturating_sub(widen(DIRECT));
         if rest <= pointers {
-            return (rest > 0) as u64;
+            return if rest > 0 { 1 } else { 0 };
         }
         rest -= pointers;
         if rest <= pointers * pointers {
@@ -155,7 +156,7 @@ impl Shape {
     /// (`ext4_max_bitmap_size`).
     #[must_use]
     pub const fn max_blocks(self, huge_file: bool) -> u64 {
-        let countable = if huge_file { (1 << 48) - 1 } else { u32::MAX as u64 >> (self.bits + 2 - 9) };
+        let countable = if huge_file { (1 << 48) - 1 } else { widen(u32::MAX) >> (self.bits + 2 - 9) };
         let all = self.addressable();
         let most = if all + self.pointer_blocks(all) <= countable {
             all

@@ -23,6 +23,7 @@ pub use timestamp::Timestamp;
 
 use crate::block_range::BlockRange;
 use crate::checksum::ChecksumSeed;
+use crate::convert::{length, low_16, low_32};
 pub use crate::dir_entry::inline::INLINE_BLOCK;
 use crate::error::{FormatError, Result};
 use crate::features::{Incompat, RoCompat};
@@ -151,7 +152,7 @@ impl Inode {
     /// Returns true if this is a symbolic link whose target lies in [`Inode::block`].
     #[must_use]
     pub fn is_fast_symlink(&self) -> bool {
-        let short = (1..self.block.len() as u64).contains(&self.size);
+        let short = (1..length(self.block.len())).contains(&self.size);
         let elsewhere = self.flags.intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA);
         self.file_type() == FileType::Symlink && short && !elsewhere
     }
@@ -405,12 +406,10 @@ fn join32(low: u32, high: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the number is split into its two halves")]
 fn split16(n: u32) -> (U16, U16) {
-    (U16::new(n as u16), U16::new((n >> 16) as u16))
+    (U16::new(low_16(n)), U16::new(low_16(n >> 16)))
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the number is split into its two halves")]
 fn split32(n: u64) -> (U32, U32) {
-    (U32::new(n as u32), U32::new((n >> 32) as u32))
+    (U32::new(low_32(n)), U32::new(low_32(n >> 32)))
 }

@@ -47,6 +47,14 @@ pub enum BlockType {
     Revoke = 5,
 }
 
+impl BlockType {
+    /// Returns the number that a block's header has (`h_blocktype`).
+    #[expect(clippy::as_conversions, reason = "the discriminants are the numbers of the format")]
+    const fn number(self) -> u32 {
+        self as u32
+    }
+}
+
 /// The features that determine the layout of journal blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TagFormat {
@@ -119,7 +127,7 @@ pub fn needs_escape(block: &[u8]) -> bool {
 fn raw_header(block_type: BlockType, sequence: u32) -> RawHeader {
     RawHeader {
         h_magic: U32::new(MAGIC),
-        h_blocktype: U32::new(block_type as u32),
+        h_blocktype: U32::new(block_type.number()),
         h_sequence: U32::new(sequence),
     }
 }

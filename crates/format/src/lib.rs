@@ -4,6 +4,12 @@
 //! ([`FormatError`]). No byte sequence makes a parser panic. Sources: the kernel's
 //! `Documentation/filesystems/ext4/` and the e2fsprogs headers.
 #![forbid(unsafe_code)]
+// Wrong numbers in an image must not wrap silently. Tests cast freely.
+#![cfg_attr(not(test), warn(clippy::as_conversions))]
+#![cfg_attr(
+    not(test),
+    warn(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)
+)]
 
 pub mod bitmap;
 mod block_range;

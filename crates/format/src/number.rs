@@ -3,6 +3,7 @@
 //! All types are transparent wrappers. Addition panics on overflow in every build, so a wrong
 //! number never wraps around silently. Use the `checked_*` methods for numbers from the device.
 
+use crate::convert::{low_32, widen};
 use std::fmt;
 
 macro_rules! number {
@@ -143,8 +144,7 @@ impl FileBlock {
     #[must_use]
     pub const fn from_u64(number: u64) -> Option<Self> {
         if number < Self::LIMIT {
-            #[expect(clippy::cast_possible_truncation, reason = "the number is below 2^32")]
-            return Some(Self(number as u32));
+            return Some(Self(low_32(number)));
         }
         None
     }
@@ -153,7 +153,7 @@ impl FileBlock {
     #[inline]
     #[must_use]
     pub const fn to_u64(self) -> u64 {
-        self.0 as u64
+        widen(self.0)
     }
 }
 

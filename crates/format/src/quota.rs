@@ -11,6 +11,7 @@ pub mod tree;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::convert::length;
 use crate::{FormatError, Result};
 
 /// Size of a quota block in bytes.
@@ -145,7 +146,7 @@ impl QuotaHeader {
             free_entry: raw.dqi_free_entry.get(),
         };
         let blocks = header.blocks;
-        if blocks <= ROOT || u64::from(blocks) * QUOTA_BLOCK as u64 > size {
+        if blocks <= ROOT || u64::from(blocks) * length(QUOTA_BLOCK) > size {
             return wrong("dqi_blocks", format!("{blocks} blocks in a file of {size} bytes"));
         }
         for (field, block) in [("dqi_free_blk", header.free_block), ("dqi_free_entry", header.free_entry)] {

@@ -20,6 +20,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::block_size::BlockSize;
+use crate::convert::index;
 use crate::error::{FormatError, Result};
 
 /// Length of the descriptor without its signature, in bytes.
@@ -269,7 +270,7 @@ impl MerkleTree {
     /// Returns the hash of a block. A `data` that is shorter than a block is extended with zeros.
     #[must_use]
     pub fn hash(&self, data: &[u8]) -> Digest {
-        static ZEROS: [u8; BlockSize::MAX.bytes() as usize] = [0; BlockSize::MAX.bytes() as usize];
+        static ZEROS: [u8; index(BlockSize::MAX.bytes())] = [0; index(BlockSize::MAX.bytes())];
         let mut hasher = self.salted.clone();
         hasher.update(data);
         hasher.digest(&ZEROS[..self.block_size().saturating_sub(data.len())])

@@ -2,6 +2,7 @@
 //!
 //! Source: kernel documentation, "Inode Timestamps".
 
+use crate::convert::{low_32, widen};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const EPOCH_BITS: u32 = 2;
@@ -20,9 +21,10 @@ pub struct Timestamp {
 impl Timestamp {
     /// The latest second of the format, in the year 2446. Without the extra bits it is
     /// [`i32::MAX`].
-    pub const MAX_SECONDS: i64 = i32::MAX as i64 + ((EPOCH_MASK as i64) << 32);
+    pub const MAX_SECONDS: i64 =
+        widen(i32::MAX.cast_unsigned()).cast_signed() + (widen(EPOCH_MASK).cast_signed() << 32);
     /// The earliest second of the format, in the year 1901.
-    pub const MIN_SECONDS: i64 = i32::MIN as i64;
+    pub const MIN_SECONDS: i64 = -widen(i32::MIN.unsigned_abs()).cast_signed();
 
     /// Returns the nearest time that an inode can store: whole seconds without an `extra` field.
     /// The first and the last second have no nanoseconds, as in the kernel.
@@ -43,14 +45,12 @@ impl Timestamp {
     }
 
     /// Encodes the two fields of the inode. A time out of their range becomes the nearest in it.
-    #[expect(clippy::cast_possible_truncation, reason = "the seconds are split after clamping")]
-    #[expect(clippy::cast_sign_loss, reason = "the low half keeps its bits")]
     pub(super) fn encode(self, has_extra: bool) -> (u32, u32) {
         let max = if has_extra { Self::MAX_SECONDS } else { i32::MAX.into() };
         let seconds = self.seconds.clamp(Self::MIN_SECONDS, max);
-        let low = seconds as i32;
+        let low = low_32(seconds.cast_unsigned()).cast_signed();
         // The epoch bits correct the sign extension of the low half.
-        let epoch = ((seconds - i64::from(low)) >> 32) as u32 & EPOCH_MASK;
+        let epoch = low_32(((seconds - i64::from(low)) >> 32).cast_unsigned()) & EPOCH_MASK;
         let nanoseconds = self.nanoseconds.min(MAX_NANOSECONDS);
         let extra = if has_extra { nanoseconds << EPOCH_BITS | epoch } else { 0 };
         (low.cast_unsigned(), extra)

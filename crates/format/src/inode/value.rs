@@ -2,13 +2,13 @@
 //! have other meanings there.
 
 use super::{Inode, Timestamp};
+use crate::convert::low_32;
 
 impl Inode {
     /// Returns the hash of the value (`ext4_xattr_inode_get_hash`).
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "the format stores the lower 32 bits")]
     pub fn value_hash(&self) -> u32 {
-        self.atime.seconds as u32
+        low_32(self.atime.seconds.cast_unsigned())
     }
 
     /// Sets the hash of the value.
@@ -28,6 +28,6 @@ impl Inode {
     /// Sets the number of entries that refer to the value.
     pub fn set_value_references(&mut self, count: u64) {
         self.version = count & u64::from(u32::MAX);
-        self.ctime = Timestamp { seconds: ((count >> 32) as u32).cast_signed().into(), nanoseconds: 0 };
+        self.ctime = Timestamp { seconds: low_32(count >> 32).cast_signed().into(), nanoseconds: 0 };
     }
 }

@@ -5,6 +5,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 use super::{BlockType, RawHeader, header, raw_header};
 use crate::checksum::crc32c;
+use crate::convert::{index, saturating_u32};
 use crate::{FormatError, Result};
 
 /// Bytes of the superblock (`journal_superblock_t`).
@@ -265,7 +266,7 @@ impl JournalSuperblock {
     /// most 48.
     pub fn users(&self) -> impl Iterator<Item = [u8; 16]> + '_ {
         let users = if self.is_version_2() { self.raw.s_nr_users.get() } else { 0 };
-        let mut uuids = self.raw.s_users.chunks_exact(16).take(users as usize);
+        let mut uuids = self.raw.s_users.chunks_exact(16).take(index(users));
         std::iter::from_fn(move || uuids.next()?.first_chunk().copied())
     }
 
@@ -292,7 +293,7 @@ impl JournalSuperblock {
     }
 
     fn is_version_2(&self) -> bool {
-        self.raw.s_header.h_blocktype.get() == BlockType::SuperblockV2 as u32
+        self.raw.s_header.h_blocktype.get() == BlockType::SuperblockV2.number()
     }
 
     /// Returns the name of a feature that is not supported, or `None` if the journal can be used.
@@ -334,7 +335,7 @@ impl JournalSuperblock {
         if self.is_version_2() {
             return;
         }
-        self.raw.s_header.h_blocktype = U32::new(BlockType::SuperblockV2 as u32);
+        self.raw.s_header.h_blocktype = U32::new(BlockType::SuperblockV2.number());
         self.raw.s_nr_users = U32::new(1);
     }
 
@@ -348,7 +349,7 @@ impl JournalSuperblock {
     /// # Panics
     /// If there are more than 48.
     pub fn set_users(&mut self, users: &[[u8; 16]]) {
-        self.raw.s_nr_users = U32::new(users.len() as u32);
+        self.raw.s_nr_users = U32::new(saturating_u32(users.len()));
         self.raw.s_users.fill(0);
         self.raw.s_users[..users.as_flattened().len()].copy_from_slice(users.as_flattened());
     }

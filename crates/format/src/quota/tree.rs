@@ -9,6 +9,7 @@ use std::collections::HashSet;
 
 use super::entry::QuotaEntry;
 use super::{QUOTA_BLOCK, QuotaHeader, ROOT, STRUCTURE};
+use crate::convert::index;
 use crate::{FormatError, Result};
 
 /// Levels of references.
@@ -68,7 +69,7 @@ pub(super) fn check_block(block: u32, blocks: u32) -> Result<()> {
 
 /// Returns the offset of the reference for `id` in a block of `level`, in bytes.
 fn slot(id: u32, level: u32) -> usize {
-    (id >> ((DEPTH - 1 - level) * 8) & 0xff) as usize * 4
+    index(id >> ((DEPTH - 1 - level) * 8) & 0xff) * 4
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {
@@ -115,7 +116,7 @@ pub fn walk<B: QuotaBlocks>(
             return Err(wrong("reference", format!("block {block} is met twice")).into());
         }
         let references = blocks.read(block, |bytes| {
-            let used = (0..256).map(|index| (index, word(bytes, index as usize * 4)));
+            let used = (0..256).map(|nth| (nth, word(bytes, index(nth) * 4)));
             used.filter(|(_, reference)| *reference != 0).collect::<Vec<(u32, u32)>>()
         })?;
         for &(_, reference) in &references {
@@ -279,7 +280,7 @@ impl QuotaFile {
     /// If an id appears twice.
     pub fn new(kind: super::QuotaKind, entries: &[QuotaEntry]) -> Result<Self> {
         let mut header = QuotaHeader::empty();
-        let mut file = Self(vec![0; header.blocks as usize * QUOTA_BLOCK]);
+        let mut file = Self(vec![0; index(header.blocks) * QUOTA_BLOCK]);
         for entry in entries {
             insert(&mut file, &mut header, entry)?;
         }
@@ -298,13 +299,13 @@ impl QuotaBlocks for QuotaFile {
     type Error = FormatError;
 
     fn read<R>(&mut self, block: u32, use_bytes: impl FnOnce(&[u8]) -> R) -> Result<R> {
-        let start = block as usize * QUOTA_BLOCK;
+        let start = index(block) * QUOTA_BLOCK;
         let bytes = self.0.get(start..start + QUOTA_BLOCK);
         bytes.map(use_bytes).ok_or_else(|| wrong("reference", format!("block {block} is missing")))
     }
 
     fn change(&mut self, block: u32, change: impl FnOnce(&mut [u8])) -> Result<()> {
-        let start = block as usize * QUOTA_BLOCK;
+        let start = index(block) * QUOTA_BLOCK;
         if self.0.len() < start + QUOTA_BLOCK {
             self.0.resize(start + QUOTA_BLOCK, 0);
         }

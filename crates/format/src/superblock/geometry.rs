@@ -2,6 +2,7 @@
 
 use super::Superblock;
 use crate::block_size::BlockSize;
+use crate::convert::low_32;
 use crate::features::{Incompat, RoCompat};
 
 /// Size of the extra inode fields that the kernel knows, in bytes.
@@ -47,11 +48,10 @@ impl Superblock {
     }
 
     /// Sets the number of free blocks.
-    #[expect(clippy::cast_possible_truncation, reason = "the number is split into its two halves")]
     pub fn set_free_blocks(&mut self, blocks: u64) {
-        self.raw.s_free_blocks_count_lo.set(blocks as u32);
+        self.raw.s_free_blocks_count_lo.set(low_32(blocks));
         if self.is_64bit() {
-            self.raw.s_free_blocks_count_hi.set((blocks >> 32) as u32);
+            self.raw.s_free_blocks_count_hi.set(low_32(blocks >> 32));
         }
     }
 

@@ -3,6 +3,7 @@
 //! `ext4_update_super` of the kernel).
 
 use super::{STATE_ERROR, STATE_VALID, Superblock};
+use crate::convert::low_32;
 
 /// Number of mounts after which the kernel advises a check, if the superblock has 0
 /// (`EXT4_DFL_MAX_MNT_COUNT`).
@@ -75,13 +76,9 @@ impl Superblock {
 }
 
 /// Returns the two fields of a time: 32 and 8 bits.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "the number is split into its parts"
-)]
 pub(super) const fn split_time(seconds: i64) -> (u32, u8) {
-    (seconds as u32, (seconds >> 32) as u8)
+    let [_, _, _, high, ..] = seconds.to_be_bytes();
+    (low_32(seconds.cast_unsigned()), high)
 }
 
 fn join_time(low: u32, high: u8) -> i64 {

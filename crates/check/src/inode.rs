@@ -39,7 +39,7 @@ pub(crate) fn check(volume: &Volume<'_>, found: &mut Found, ino: InodeNo, bytes:
     if ino.get() == 1 {
         if let Some(inode) = scan::parse(volume, ino, bytes) {
             let (has_type, knows_size, is_bad) = (true, true, Cell::new(false));
-            Check { volume, ino, inode: &inode, has_type, knows_size, is_bad }.map(found, 0, true);
+            Check { volume, ino, inode: &inode, has_type, knows_size, is_bad }.map(found, 0);
         }
         return InodeState::default();
     }
@@ -180,16 +180,13 @@ impl Check<'_, '_> {
                 self.volume.report(error.of_inode(self.ino), problem);
             });
         }
-        let Some((rest, own)) = self.attributes(found) else {
-            self.map(found, 0, false);
-            return self.usage(found, None, 0);
-        };
+        let (rest, own) = self.attributes(found);
         let blocks = if self.inode.flags.contains(InodeFlags::INLINE_DATA) {
             self.inline(found, rest);
             self.blocks(own.blocks);
             Some(own.blocks)
         } else {
-            self.map(found, own.blocks, true)
+            self.map(found, own.blocks)
         };
         self.usage(found, blocks, own.inodes);
     }
@@ -260,8 +257,8 @@ impl Check<'_, '_> {
 
     /// Checks the attributes, and counts the references to their block and to the inodes of their
     /// values. Returns the rest of inline data, and the usage by the attributes: their block, and
-    /// the values in inodes. `None` if the attributes cannot be read.
-    fn attributes(&self, found: &mut Found) -> Option<(Option<&[u8]>, Used)> {
+    /// the values in inodes. As in e2fsck, a block that does not exist is no usage.
+    fn attributes(&self, found: &mut Found) -> (Option<&[u8]>, Used) {
         let checked = xattrs::in_inode(self.inode.xattr_area(), self.inode);
         let attributes = checked.unwrap_or_else(|(error, problem)| {
             self.volume.report(error.of_inode(self.ino), problem);
@@ -271,18 +268,18 @@ impl Check<'_, '_> {
         let block = self.inode.file_acl;
         if block == 0 {
             self.encryption(attributes.policy);
-            return Some((attributes.inline_data, used));
+            return (attributes.inline_data, used);
         }
         if !self.volume.sb.compat().contains(Compat::EXT_ATTR) {
             self.fail("i_file_acl", format_args!("{block} without the feature ext_attr"), PR_2_FILE_ACL_ZERO);
             if !self.volume.has_blocks(block, 1) {
                 self.fail("i_file_acl", format_args!("{block} is out of range"), PR_2_FILE_ACL_BAD);
             }
-            return Some((attributes.inline_data, used));
+            return (attributes.inline_data, used);
         }
         if !self.volume.has_blocks(block, 1) {
             self.fail("i_file_acl", format_args!("{block} is out of range"), PR_2_FILE_ACL_BAD);
-            return None;
+            return (attributes.inline_data, used);
         }
         *found.attribute_blocks.entry(block).or_default() += 1;
         let cluster = self.volume.claims.cluster_of(block);
@@ -299,7 +296,7 @@ impl Check<'_, '_> {
         self.encryption(attributes.policy.or(in_block.policy));
         used.blocks += in_block.values.blocks + (1 << self.volume.sb.cluster_bits());
         used.inodes += in_block.values.inodes;
-        Some((attributes.inline_data, used))
+        (attributes.inline_data, used)
     }
 
     /// Checks that an encrypted inode has the attribute with its encryption policy. The deletion of
@@ -408,22 +405,19 @@ impl Check<'_, '_> {
     }
 
     /// Walks the map, and compares it with the sizes. `own_blocks` counts blocks that are not in
-    /// the map; `is_exact` is false if there may be more of these. Returns the number of blocks
-    /// that the inode uses, if it is known.
-    fn map(&self, found: &mut Found, own_blocks: u64, is_exact: bool) -> Option<u64> {
+    /// the map. Returns the number of blocks that the inode uses, if it is known.
+    fn map(&self, found: &mut Found, own_blocks: u64) -> Option<u64> {
         let (inode, volume) = (self.inode, self.volume);
         if self.ino == InodeNo::RESIZE {
             crate::resize::check(volume, inode);
             return None;
         }
         if !has_map(inode) {
-            if is_exact {
-                self.blocks(own_blocks);
-            }
+            self.blocks(own_blocks);
             if inode.is_fast_symlink() {
                 self.symlink();
             }
-            return is_exact.then_some(own_blocks);
+            return Some(own_blocks);
         }
         let is_directory = inode.file_type() == FileType::Directory && !self.is_deleted();
         let first_run = found.runs.len();
@@ -433,7 +427,7 @@ impl Check<'_, '_> {
         if self.ino.get() == volume.sb.journal_inode() {
             found.journal = mapped.first_block.map(|block| (block, mapped.data_blocks));
         }
-        let blocks = (mapped.is_complete && is_exact).then_some(mapped.blocks + own_blocks);
+        let blocks = mapped.is_counted.then_some(mapped.blocks + own_blocks);
         if let Some(blocks) = blocks.filter(|_| self.ino.get() != 1) {
             self.blocks(blocks);
         }
@@ -441,14 +435,14 @@ impl Check<'_, '_> {
             _ if self.is_deleted() => {}
             FileType::Directory => {
                 let runs = first_run..found.runs.len();
-                self.directory_size(mapped.end, mapped.is_complete);
+                self.directory_size(mapped.end, mapped.is_counted);
                 let dir = Dir::new(self.ino, inode, mapped.end, runs);
                 found.dirs.push(Dir { is_whole: !mapped.shares_data, ..dir });
             }
             FileType::Symlink => self.symlink(),
-            _ if mapped.is_complete => {
+            _ if mapped.is_counted => {
                 self.file_size(mapped.last_written);
-                if inode.flags.contains(InodeFlags::VERITY) {
+                if mapped.is_complete && inode.flags.contains(InodeFlags::VERITY) {
                     verity::check(volume, self.ino, inode);
                 }
             }
@@ -465,11 +459,11 @@ impl Check<'_, '_> {
 
     /// Checks that the size of a directory covers its blocks, apart from blocks that old kernels
     /// preallocated.
-    fn directory_size(&self, end: u64, is_complete: bool) {
+    fn directory_size(&self, end: u64, is_known: bool) {
         let (size, block) = (self.inode.size, self.volume.block_size as u64);
         let preallocated = u64::from(self.volume.sb.raw().s_prealloc_dir_blocks);
         let is_possible = (end.saturating_sub(preallocated)..=end).contains(&(size / block));
-        if !size.is_multiple_of(block) || (is_complete && !is_possible) {
+        if !size.is_multiple_of(block) || (is_known && !is_possible) {
             let problem = format_args!("{size}, but the directory has {end} blocks");
             self.fail("i_size", problem, PR_1_BAD_I_SIZE);
         }

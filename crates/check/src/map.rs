@@ -31,6 +31,11 @@ pub(crate) trait Sink {
     fn data(&mut self, run: Run);
     /// Reports a part of the map that is wrong. Its blocks are unknown.
     fn wrong(&mut self, error: FormatError, problem: Problem);
+    /// Reports a part of the map that is wrong, after which e2fsck goes on as the walk does, and
+    /// counts the same blocks.
+    fn flaw(&mut self, error: FormatError, problem: Problem) {
+        self.wrong(error, problem);
+    }
 }
 
 /// Walks the map of an inode that has one: the inode is not inline, a short link or a device.
@@ -121,9 +126,8 @@ impl Walk<'_, '_> {
             parent.map_or(error.clone(), |parent| error.in_block(FsBlock(parent)))
         };
         if !self.volume.has_blocks(block, 1) {
-            return self
-                .sink
-                .wrong(fail("ei_leaf", format!("{block} is out of range")), PR_1_EXTENT_BAD_START_BLK);
+            let error = fail("ei_leaf", format!("{block} is out of range"));
+            return self.out_of_range(block, error, PR_1_EXTENT_BAD_START_BLK);
         }
         if entry.logical.to_u64() < allowed.from {
             let error = fail("ei_block", format!("{} is before {}", entry.logical, allowed.from));
@@ -140,11 +144,11 @@ impl Walk<'_, '_> {
         if let Some(seed) = seed
             && let Err(error) = extent::verify_block(seed, &buf)
         {
-            self.sink.wrong(error.in_block(FsBlock(block)), PR_1_EXTENT_ONLY_CSUM_INVALID);
+            self.sink.flaw(error.in_block(FsBlock(block)), PR_1_EXTENT_ONLY_CSUM_INVALID);
         }
         if first_logical(&buf).is_some_and(|first| first != entry.logical.to_u64()) {
             let error = fail("ei_block", format!("{} is not the first block of node {block}", entry.logical));
-            self.sink.wrong(error, PR_1_EXTENT_INDEX_START_INVALID);
+            self.sink.flaw(error, PR_1_EXTENT_INDEX_START_INVALID);
         }
         self.extents(&buf, Some(depth), seed, Some(block), allowed);
     }
@@ -159,7 +163,8 @@ impl Walk<'_, '_> {
         if !self.volume.has_blocks(start, len) {
             let beyond = self.volume.has_blocks(start, 1);
             let problem = if beyond { PR_1_EXTENT_ENDS_BEYOND } else { PR_1_EXTENT_BAD_START_BLK };
-            self.sink.wrong(fail("ee_start", format!("{len} blocks from {start} are out of range")), problem);
+            let error = fail("ee_start", format!("{len} blocks from {start} are out of range"));
+            self.out_of_range(start, error, problem);
         } else if logical < allowed.from {
             let error = fail("ee_block", format!("{logical} is before {}", allowed.from));
             self.sink.wrong(error, PR_1_OUT_OF_ORDER_EXTENTS);
@@ -173,6 +178,16 @@ impl Walk<'_, '_> {
             self.sink.data(Run { logical, physical: start, len, unwritten: extent.unwritten });
         }
         allowed.from = allowed.from.max(extent.end());
+    }
+
+    /// Reports an entry whose blocks from `start` are out of range. The superblock is not out of
+    /// range for e2fsck, which counts that block.
+    fn out_of_range(&mut self, start: u64, error: FormatError, problem: Problem) {
+        if start != 0 && start == u64::from(self.volume.sb.first_data_block()) {
+            self.sink.wrong(error, problem);
+        } else {
+            self.sink.flaw(error, problem);
+        }
     }
 
     /// Walks twelve direct blocks, and one tree of each depth up to three.
@@ -192,7 +207,10 @@ impl Walk<'_, '_> {
     /// Walks pointers, which lead to data, or at a `level` above 0 to blocks of pointers. The first
     /// pointer maps file block `logical`. With blocks of 8 KiB or more, the tree has room for more
     /// blocks than a file can have.
-    fn pointers(&mut self, words: &[u8], level: u32, mut logical: u64, runs: &mut Joined) {
+    ///
+    /// The walk of a tree ends at the first block of pointers that is out of range or cannot be
+    /// read, as in e2fsck. Returns false then.
+    fn pointers(&mut self, words: &[u8], level: u32, mut logical: u64, runs: &mut Joined) -> bool {
         let step = ((self.volume.block_size / 4) as u64).pow(level);
         for word in words.chunks_exact(4) {
             let block = u64::from(word.first_chunk().map_or(0, |word| u32::from_le_bytes(*word)));
@@ -205,18 +223,24 @@ impl Walk<'_, '_> {
                 } else if !self.volume.has_blocks(block, 1) {
                     let problem = format!("file block {logical}: {block} is out of range");
                     let error = FormatError::new("block map", "i_block", problem);
-                    self.sink.wrong(error, PR_1_ILLEGAL_BLOCK_NUM);
+                    self.out_of_range(block, error, PR_1_ILLEGAL_BLOCK_NUM);
+                    if level > 0 {
+                        return false;
+                    }
                 } else if level == 0 {
                     runs.add(logical, block, self.sink);
                 } else if self.sink.node(block) {
                     let mut buf = self.volume.buffer(1);
-                    if self.volume.read(block, &mut buf, "indirect block", PR_1_ILLEGAL_BLOCK_NUM) {
-                        self.pointers(&buf, level - 1, logical, runs);
+                    if !self.volume.read(block, &mut buf, "indirect block", PR_1_ILLEGAL_BLOCK_NUM)
+                        || !self.pointers(&buf, level - 1, logical, runs)
+                    {
+                        return false;
                     }
                 }
             }
             logical += step;
         }
+        true
     }
 }
 

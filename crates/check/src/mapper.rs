@@ -35,15 +35,17 @@ pub(crate) struct Mapped {
     /// The file block after the last one.
     pub end: u64,
     pub last_written: Option<u64>,
-    /// False if a part of the map could not be read.
+    /// False if a part of the map is wrong, or was not read.
     pub is_complete: bool,
+    /// False if `blocks` may differ from the number that e2fsck counts.
+    pub is_counted: bool,
     /// True if another file, or another part of this one, has claimed blocks of data before.
     pub shares_data: bool,
 }
 
 impl<'a, 'v> Mapper<'a, 'v> {
     pub(crate) fn new(volume: &'a Volume<'v>, ino: InodeNo, runs: Option<&'a mut Vec<DirRun>>) -> Self {
-        let mapped = Mapped { is_complete: true, ..Mapped::default() };
+        let mapped = Mapped { is_complete: true, is_counted: true, ..Mapped::default() };
         Self { volume, ino, runs, clusters: 0, last_cluster: None, mapped }
     }
 
@@ -112,6 +114,7 @@ impl Sink for Mapper<'_, '_> {
         let is_read =
             is_fresh || (self.volume.system_at(block).is_none() && self.volume.shared_nodes.may_read());
         self.mapped.is_complete &= is_read;
+        self.mapped.is_counted &= is_read;
         is_read
     }
 
@@ -148,6 +151,11 @@ impl Sink for Mapper<'_, '_> {
     }
 
     fn wrong(&mut self, error: FormatError, problem: Problem) {
+        self.mapped.is_counted = false;
+        self.flaw(error, problem);
+    }
+
+    fn flaw(&mut self, error: FormatError, problem: Problem) {
         let is_listed = problem == PR_1_ILLEGAL_BLOCK_NUM && self.is_bad_blocks();
         let problem = if is_listed { PR_1_BB_ILLEGAL_BLOCK_NUM } else { problem };
         self.mapped.is_complete = false;

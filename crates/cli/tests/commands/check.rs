@@ -2,6 +2,7 @@
 
 mod beside;
 mod formats;
+mod illegal_blocks;
 mod names;
 mod sound;
 mod superblock;

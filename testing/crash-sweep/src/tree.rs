@@ -341,5 +341,5 @@ fn fill(bytes: &mut Vec<u8>, offset: u64, len: u64, byte: u8, grows: bool) {
 }
 
 fn index(offset: u64) -> usize {
-    testkit::file_model::index(offset)
+    testkit::ops::content::index(offset)
 }

@@ -17,7 +17,7 @@
 //! | [`served`] | images of tests on a network block device |
 //! | [`command`] | the command `parext4` on an image |
 //! | `fuse_mount`, `kernel_mount` (feature `mount`) | images mounted by `parext4 mount`, and by the kernel |
-//! | [`file_op`], [`file_model`] | random operations on one file, and its expected contents |
+//! | [`ops`] | the operations of random tests, and models of their effect |
 //! | [`workload`] | random operations on a volume, with a model of it |
 //! | [`history`], [`linearizability`] | what threads did to one file, and whether one order of operations explains it |
 //! | [`access_list`] | access control lists as bytes |
@@ -41,8 +41,6 @@ pub mod durability;
 pub mod encrypted;
 pub mod fast_commit_tags;
 pub mod fault_sweep;
-pub mod file_model;
-pub mod file_op;
 pub mod full_volume;
 #[cfg(feature = "mount")]
 pub mod fuse_mount;
@@ -54,6 +52,7 @@ pub mod kernel_mount;
 pub mod kinds;
 pub mod linearizability;
 pub mod nbd;
+pub mod ops;
 pub mod peak_memory;
 pub mod poll;
 pub mod recorded_run;

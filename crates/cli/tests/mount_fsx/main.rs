@@ -9,8 +9,8 @@ mod mapping;
 
 use file::FileUnderTest;
 use mapping::Mapping;
-use testkit::file_op::Op;
 use testkit::fuse_mount::FuseMount;
+use testkit::ops::file_ops::FSX;
 use testkit::rng::Rng;
 use testkit::settings;
 
@@ -28,7 +28,7 @@ fn run(block_size: u64, options: &str) {
     let mut rng = Rng::new(settings::seed(&what), block_size);
     let mut tested = FileUnderTest::new(fuse, options, block_size);
     for nth in 1..=settings::fsx_ops() {
-        let op = Op::random(&mut rng, &tested.shape());
+        let op = FSX.random(&mut rng, &tested.shape());
         tested.apply(nth, op, rng.chance(40));
         if nth % LOOK == 0 {
             tested.check_all();

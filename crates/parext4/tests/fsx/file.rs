@@ -4,15 +4,13 @@ use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 
-use parext4::{Device, DirectFile, Error, File, FileSize, MemDevice, Volume, VolumeOptions};
+use parext4::{Device, Error, MemDevice, Volume, VolumeOptions};
 
-use super::kernel::KernelFile;
 use parext4_format::superblock::Superblock;
-use testkit::file_model::{FileModel, fill, index};
-use testkit::file_op::{MAX_SIZE, Op, Shape, Way};
 use testkit::image::Image;
+use testkit::ops::file_ops::FSX;
+use testkit::ops::{Content, FileHandles, FileModel, FileOp, KernelFile, Shape, Way};
 use testkit::rng::Rng;
-use testkit::slowest;
 use testkit::volume::{DirectFiles as _, Shape as VolumeShape, assert_clean, untimed};
 
 /// Operations that are printed when a check fails.
@@ -26,9 +24,9 @@ pub struct FileUnderTest {
     unit: u32,
     extents: bool,
     options: VolumeOptions,
-    open: Option<(Volume, DirectFile, File)>,
+    open: Option<(Volume, FileHandles)>,
     model: FileModel,
-    last: VecDeque<(u64, Op)>,
+    last: VecDeque<(u64, FileOp)>,
 }
 
 impl FileUnderTest {
@@ -62,17 +60,12 @@ impl FileUnderTest {
     }
 
     fn open(&mut self, volume: Volume) {
-        let file = volume.direct_file("/file").unwrap();
-        let buffered = file.buffered().unwrap();
-        self.open = Some((volume, file, buffered));
+        let handles = FileHandles::new(&volume, volume.direct_file("/file").unwrap()).unwrap();
+        self.open = Some((volume, handles));
     }
 
-    fn file(&self) -> &DirectFile {
+    fn handles(&self) -> &FileHandles {
         &self.open.as_ref().unwrap().1
-    }
-
-    fn buffered(&self) -> &File {
-        &self.open.as_ref().unwrap().2
     }
 
     pub fn shape(&self) -> Shape {
@@ -80,98 +73,31 @@ impl FileUnderTest {
     }
 
     /// Runs the operation on both.
-    pub fn apply(&mut self, nth: u64, op: Op) {
+    pub fn apply(&mut self, nth: u64, op: FileOp) {
         if self.last.len() == SHOWN {
             self.last.pop_front();
         }
         self.last.push_back((nth, op));
-        match self.try_apply(nth, op) {
+        let content = Content::Pattern(nth);
+        match self.handles().run(op, content) {
             Err(Error::Unsupported(_)) if !self.extents && op.needs_extents() => {}
             Err(error) => self.fail(&format!("{error}")),
-            Ok(()) if !self.extents && op.needs_extents() => self.fail("there are no extents"),
-            Ok(()) => {}
+            Ok(_) if !self.extents && op.needs_extents() => self.fail("there are no extents"),
+            Ok(outcome) => {
+                let followed = self.model.follow(op, content, &outcome);
+                followed.unwrap_or_else(|error| self.fail(&format!("{op:?}: {error}")));
+            }
         }
-        if self.file().size() != self.model.size() {
-            self.fail(&format!("the size is {}, not {}", self.file().size(), self.model.size()));
+        let size = self.handles().direct.size();
+        if size != self.model.size() {
+            self.fail(&format!("the size is {size}, not {}", self.model.size()));
         }
-    }
-
-    fn try_apply(&mut self, nth: u64, op: Op) -> Result<(), Error> {
-        match op {
-            Op::Read { way, offset, len } => self.read(way, offset, len)?,
-            Op::Write { way, offset, len } => {
-                let data = data(nth, len);
-                match way {
-                    Way::Buffered => self.buffered().write_all_at(&data, offset)?,
-                    Way::Direct => self.file().write_all_at(&data, offset)?,
-                }
-                self.model.store(offset, &data);
-            }
-            Op::Append { way, len } => {
-                let len = if way == Way::Direct { len.next_multiple_of(512) } else { len };
-                let data = data(nth, len);
-                let at = match way {
-                    Way::Buffered => self.buffered().append(&data)?,
-                    Way::Direct => self.file().append(&data)?,
-                };
-                if at != self.model.size() {
-                    self.fail(&format!("appended at {at}"));
-                }
-                self.model.store(at, &data);
-            }
-            Op::SetLen { size } => self.file().set_len(size)?,
-            Op::Allocate { offset, len, keep_size } => {
-                self.file().allocate(offset..offset + len, FileSize::kept_if(keep_size))?
-            }
-            Op::PunchHole { offset, len } => self.file().punch_hole(offset..offset + len)?,
-            Op::ZeroRange { offset, len, keep_size } => {
-                self.file().zero_range(offset..offset + len, FileSize::kept_if(keep_size))?
-            }
-            Op::CollapseRange { offset, len } => self.file().collapse_range(offset..offset + len)?,
-            Op::InsertRange { offset, len } => self.file().insert_range(offset..offset + len)?,
-            Op::SyncRange { offset, len } => {
-                slowest::fsync(|| self.buffered().sync_range(offset..offset + len))?
-            }
-            Op::SyncData { way: Way::Buffered } => slowest::fsync(|| self.buffered().sync_data())?,
-            Op::SyncData { way: Way::Direct } => slowest::fsync(|| self.file().sync_data())?,
-            Op::SyncAll { way: Way::Buffered } => slowest::fsync(|| self.buffered().sync_all())?,
-            Op::SyncAll { way: Way::Direct } => slowest::fsync(|| self.file().sync_all())?,
-            Op::Seek { offset } => self.seek(offset)?,
-        }
-        self.model.apply(op);
-        Ok(())
-    }
-
-    fn read(&self, way: Way, offset: u64, len: u64) -> Result<(), Error> {
-        let mut buf = vec![0xee; index(len)];
-        let count = match way {
-            Way::Buffered => self.buffered().read_at(&mut buf, offset)?,
-            Way::Direct => self.file().read_at(&mut buf, offset)?,
-        };
-        let compared = self.model.compare(&buf[..count], offset, len);
-        compared.unwrap_or_else(|error| self.fail(&format!("{way:?}: {error}")));
-        Ok(())
-    }
-
-    /// Checks that holes are zeros in the model, and that holes and data alternate.
-    fn seek(&self, offset: u64) -> Result<(), Error> {
-        let checked = match self.file().seek_data(offset) {
-            Err(Error::NothingAfter(_)) => self.model.check_no_data(offset),
-            data => {
-                let data = data?;
-                self.model.check_data_and_hole(offset, data, self.file().seek_hole(data)?)
-            }
-        };
-        checked.unwrap_or_else(|error| self.fail(&error));
-        Ok(())
     }
 
     /// Compares the whole file, both buffered and direct.
-    pub fn check_all(&self) {
+    pub fn check_all(&mut self) {
         for way in [Way::Buffered, Way::Direct] {
-            if let Err(error) = self.read(way, 0, MAX_SIZE) {
-                self.fail(&format!("{way:?}: {error}"));
-            }
+            self.apply(0, FileOp::Read { way, offset: 0, len: FSX.max_size });
         }
     }
 
@@ -190,13 +116,14 @@ impl FileUnderTest {
         let (image, mut mounted) = (Image::of(&self.device), false);
         image.with_kernel(|root| {
             mounted = true;
-            let file = KernelFile::open(&root.join("file"));
-            file.check(&self.model);
+            let file = KernelFile::open(&root.join("file")).unwrap();
+            let whole = FileOp::Read { way: Way::Buffered, offset: 0, len: FSX.max_size };
+            self.apply_by_kernel(&file, 0, whole);
             for nth in 0..ops {
-                let op = Op::random(rng, &self.shape());
-                file.apply(&mut self.model, nth, op);
+                let op = FSX.random(rng, &self.shape()).in_whole_sectors();
+                self.apply_by_kernel(&file, nth, op);
             }
-            file.check(&self.model);
+            self.apply_by_kernel(&file, 0, whole);
         });
         let bytes = std::fs::read(image.path()).unwrap();
         self.device.write_at(0, &[IoSlice::new(&bytes)]).unwrap();
@@ -207,13 +134,21 @@ impl FileUnderTest {
         mounted
     }
 
+    fn apply_by_kernel(&mut self, file: &KernelFile, nth: u64, op: FileOp) {
+        let content = Content::Pattern(nth);
+        let outcome = file.run(op, content).unwrap_or_else(|error| self.fail(&format!("{op:?}: {error}")));
+        let followed = self.model.follow(op, content, &outcome);
+        followed.unwrap_or_else(|error| self.fail(&format!("{op:?} by the kernel: {error}")));
+        assert_eq!(file.buffered.metadata().unwrap().len(), self.model.size(), "{op:?} by the kernel");
+    }
+
     pub fn close(mut self) {
         self.shut();
     }
 
     fn shut(&mut self) {
-        let (volume, file, buffered) = self.open.take().unwrap();
-        drop((file, buffered));
+        let (volume, handles) = self.open.take().unwrap();
+        drop(handles);
         volume.close().unwrap();
         assert_clean(&self.device, &format!("blocks of {}", self.block_size));
     }
@@ -224,11 +159,4 @@ impl FileUnderTest {
         }
         panic!("blocks of {}: {why}", self.block_size);
     }
-}
-
-/// Returns the data of an operation.
-fn data(nth: u64, len: u64) -> Vec<u8> {
-    let mut data = vec![0; index(len)];
-    fill(&mut data, nth);
-    data
 }

@@ -5,10 +5,9 @@
 //! operations of each configuration.
 
 mod file;
-mod kernel;
 
 use file::FileUnderTest;
-use testkit::file_op::Op;
+use testkit::ops::file_ops::FSX;
 use testkit::rng::Rng;
 use testkit::volume::Shape;
 use testkit::watchdog::Watchdog;
@@ -39,7 +38,7 @@ fn run_on(shape: Shape, cache_size: u64, stream: u64) {
 fn run_ops(mut tested: FileUnderTest, ops: u64, rng: &mut Rng, what: &str) {
     let watchdog = Watchdog::start(what, 0, 1);
     for nth in 1..=ops {
-        let op = Op::random(rng, &tested.shape());
+        let op = FSX.random(rng, &tested.shape());
         watchdog.watch(0, || tested.apply(nth, op));
         if nth % LOOK == 0 {
             watchdog.watch(0, || tested.check_all());
@@ -135,7 +134,7 @@ fn clusters_in_turn_with_the_kernel() {
         let watchdog = Watchdog::start(&what, 0, 1);
         for turn in 1..=TURNS {
             for nth in 0..settings::fsx_ops() / 20 {
-                let op = Op::random(&mut rng, &tested.shape());
+                let op = FSX.random(&mut rng, &tested.shape());
                 watchdog.watch(0, || tested.apply(turn * 1000 + nth, op));
             }
             if !watchdog.watch(0, || tested.change_by_kernel(&mut rng, settings::fsx_ops() / 20)) {

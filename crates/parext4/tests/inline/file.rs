@@ -1,8 +1,8 @@
 //! Random operations of every kind on small files, buffered and direct, against a model in memory.
 
-use parext4::{DirectFile, Error, File, FileSize, NewInode, Volume, XattrMode};
-use testkit::file_model::{FileModel, fill, index};
-use testkit::file_op::{Op, Way};
+use parext4::{Error, FileSize, NewInode, Volume, XattrMode};
+use testkit::ops::content::index;
+use testkit::ops::{Content, FileHandles, FileModel, FileOp, Way};
 use testkit::rng::Rng;
 use testkit::volume::DirectFiles as _;
 use testkit::{Image, settings};
@@ -14,10 +14,9 @@ const OPS: u64 = 25;
 const SECTOR: u64 = 512;
 
 struct Tested {
-    direct: DirectFile,
-    buffered: File,
+    handles: FileHandles,
     model: FileModel,
-    last: Vec<Op>,
+    last: Vec<FileOp>,
     what: String,
 }
 
@@ -32,133 +31,74 @@ fn place(rng: &mut Rng, room: u64) -> u64 {
     }
 }
 
-fn random_op(rng: &mut Rng, size: u64, room: u64, block: u64) -> Op {
+fn random_op(rng: &mut Rng, size: u64, room: u64, block: u64) -> FileOp {
     let way = if rng.chance(60) { Way::Buffered } else { Way::Direct };
     let (offset, len) = (place(rng, room), 1 + rng.below(room + 20));
     match rng.below(40) {
-        0..8 => Op::Read { way: Way::Buffered, offset, len },
+        0..8 => FileOp::Read { way: Way::Buffered, offset, len },
         8..18 => match way {
             Way::Buffered if rng.chance(70) => {
                 let offset = rng.below(size.min(room) + 1);
-                Op::Write { way, offset, len: 1 + place(rng, room).saturating_sub(offset) }
+                FileOp::Write { way, offset, len: 1 + place(rng, room).saturating_sub(offset) }
             }
-            Way::Buffered => Op::Write { way, offset, len },
-            Way::Direct => Op::Write { way, offset: offset - offset % SECTOR, len: size + rng.below(40) + 1 },
+            Way::Buffered | Way::Synced => FileOp::Write { way, offset, len },
+            Way::Direct | Way::Queued => {
+                FileOp::Write { way, offset: offset - offset % SECTOR, len: size + rng.below(40) + 1 }
+            }
         },
         18..24 => match way {
-            Way::Direct if size.is_multiple_of(SECTOR) => Op::Append { way, len: SECTOR },
-            _ => Op::Append { way: Way::Buffered, len: 1 + rng.below(50) },
+            Way::Direct if size.is_multiple_of(SECTOR) => FileOp::Append { way, len: SECTOR },
+            _ => FileOp::Append { way: Way::Buffered, len: 1 + rng.below(50) },
         },
-        24..32 => Op::SetLen { size: place(rng, room) },
-        32 => Op::Allocate { offset, len, keep_size: rng.chance(50) },
-        33 => Op::PunchHole { offset, len },
-        34 => Op::ZeroRange { offset, len, keep_size: rng.chance(50) },
-        35 if size > block => Op::CollapseRange { offset: 0, len: block },
-        36 if size > 0 => Op::InsertRange { offset: 0, len: block },
-        37 => Op::SyncAll { way },
-        _ => Op::Seek { offset },
+        24..32 => FileOp::SetLen { size: place(rng, room) },
+        32 => FileOp::Allocate { offset, len, keep_size: rng.chance(50) },
+        33 => FileOp::PunchHole { offset, len },
+        34 => FileOp::ZeroRange { offset, len, keep_size: rng.chance(50) },
+        35 if size > block => FileOp::CollapseRange { offset: 0, len: block },
+        36 if size > 0 => FileOp::InsertRange { offset: 0, len: block },
+        37 => FileOp::SyncAll { way },
+        _ => FileOp::Seek { offset },
     }
 }
 
 impl Tested {
     fn create(volume: &Volume, path: &str, what: String) -> Self {
-        let direct = volume.create_direct(path).unwrap();
-        let buffered = direct.buffered().unwrap();
-        Self { direct, buffered, model: FileModel::default(), last: Vec::new(), what }
+        let handles = FileHandles::new(volume, volume.create_direct(path).unwrap()).unwrap();
+        Self { handles, model: FileModel::default(), last: Vec::new(), what }
     }
 
-    fn apply(&mut self, op: Op, nth: u64) {
+    fn apply(&mut self, op: FileOp, nth: u64) {
         self.last.push(op);
-        match self.try_apply(op, nth) {
+        let content = Content::Pattern(nth);
+        match self.handles.run(op, content) {
             // A file without extents cannot be changed so.
             Err(Error::Unsupported(_)) if self.what.contains("^extent") => {}
-            done => done.unwrap_or_else(|error| self.fail(&error.to_string())),
+            Err(error) => self.fail(&error.to_string()),
+            Ok(outcome) => {
+                let followed = self.model.follow(op, content, &outcome);
+                followed.unwrap_or_else(|error| self.fail(&error));
+            }
         }
-        if self.direct.size() != self.model.size() {
-            self.fail(&format!("the size is {}, not {}", self.direct.size(), self.model.size()));
+        let size = self.handles.direct.size();
+        if size != self.model.size() {
+            self.fail(&format!("the size is {size}, not {}", self.model.size()));
         }
-    }
-
-    fn try_apply(&mut self, op: Op, nth: u64) -> Result<(), Error> {
-        let bytes = |len: u64| {
-            let mut bytes = vec![0; index(len)];
-            fill(&mut bytes, nth);
-            bytes
-        };
-        match op {
-            Op::Read { offset, len, .. } => return self.read(offset, len),
-            Op::Write { way, offset, len } => {
-                let data = bytes(len);
-                match way {
-                    Way::Buffered => self.buffered.write_all_at(&data, offset)?,
-                    Way::Direct => self.direct.write_all_at(&data, offset)?,
-                }
-                self.model.store(offset, &data);
-            }
-            Op::Append { way, len } => {
-                let data = bytes(len);
-                let at = match way {
-                    Way::Buffered => self.buffered.append(&data)?,
-                    Way::Direct => self.direct.append(&data)?,
-                };
-                assert_eq!(at, self.model.size(), "{}", self.what);
-                self.model.store(at, &data);
-            }
-            Op::SetLen { size } => self.direct.set_len(size)?,
-            Op::Allocate { offset, len, keep_size } => {
-                self.direct.allocate(offset..offset + len, FileSize::kept_if(keep_size))?
-            }
-            Op::PunchHole { offset, len } => self.direct.punch_hole(offset..offset + len)?,
-            Op::ZeroRange { offset, len, keep_size } => {
-                self.direct.zero_range(offset..offset + len, FileSize::kept_if(keep_size))?
-            }
-            Op::CollapseRange { offset, len } => self.direct.collapse_range(offset..offset + len)?,
-            Op::InsertRange { offset, len } => self.direct.insert_range(offset..offset + len)?,
-            Op::Seek { offset } => self.seek(offset)?,
-            _ => self.buffered.sync_all()?,
-        }
-        self.model.apply(op);
-        Ok(())
-    }
-
-    fn read(&self, offset: u64, len: u64) -> Result<(), Error> {
-        let mut bytes = vec![0xee; index(len)];
-        let count = self.buffered.read_at(&mut bytes, offset)?;
-        self.compare(&bytes[..count], offset, len);
-        Ok(())
-    }
-
-    fn compare(&self, found: &[u8], offset: u64, len: u64) {
-        self.model.compare(found, offset, len).unwrap_or_else(|error| self.fail(&error));
-    }
-
-    fn seek(&self, offset: u64) -> Result<(), Error> {
-        let checked = match self.direct.seek_data(offset) {
-            Err(Error::NothingAfter(_)) => self.model.check_no_data(offset),
-            data => {
-                let data = data?;
-                self.model.check_data_and_hole(offset, data, self.direct.seek_hole(data)?)
-            }
-        };
-        checked.unwrap_or_else(|error| self.fail(&error));
-        Ok(())
     }
 
     /// Compares the whole file, both buffered and direct, and its extents with its size.
-    fn check(&self) {
+    fn check(&mut self) {
         let len = (self.model.size() + 1).next_multiple_of(SECTOR);
-        self.read(0, len).unwrap();
-        let mut bytes = vec![0xee; index(len)];
-        let count = self.direct.read_at(&mut bytes, 0).unwrap();
-        self.compare(&bytes[..count], 0, len);
-        let extents = self.direct.fiemap(0..u64::MAX).unwrap();
+        for way in [Way::Buffered, Way::Direct] {
+            self.apply(FileOp::Read { way, offset: 0, len }, 0);
+        }
+        let extents = self.handles.direct.fiemap(0..u64::MAX).unwrap();
         if let [extent, rest @ ..] = extents.as_slice()
             && extent.inline
         {
             let place = (extent.offset, extent.len, extent.last);
             assert!(place == (0, self.model.size(), true) && rest.is_empty(), "{}: {extents:?}", self.what);
             // More if the inode has a block of attributes.
-            let sectors = self.direct.metadata().sectors;
+            let sectors = self.handles.direct.metadata().sectors;
             assert!(sectors >= self.model.size().div_ceil(512), "{}: {sectors}", self.what);
         }
     }
@@ -185,12 +125,12 @@ fn files_keep_their_contents() {
                 tested.apply(op, number * OPS + nth);
                 if rng.chance(10) {
                     let note = vec![b'n'; index(rng.below(60))];
-                    tested.direct.inode_ref().set_xattr(b"user.note", &note, XattrMode::Any).unwrap();
+                    tested.handles.direct.inode_ref().set_xattr(b"user.note", &note, XattrMode::Any).unwrap();
                 }
                 tested.check();
             }
             kept.push((path, tested.model));
-            drop((tested.direct, tested.buffered));
+            drop(tested.handles);
             if number % 20 == 19 {
                 volume.close().unwrap();
                 image.fsck();

@@ -5,6 +5,5 @@ mod crash;
 mod edges;
 mod kernel;
 mod last_block;
-mod model;
 mod random;
 mod space;

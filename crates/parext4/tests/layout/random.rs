@@ -2,22 +2,77 @@
 
 use std::sync::Arc;
 
-use parext4::{Device, DirectFile, Volume};
+use parext4::{Device, Volume};
 
+use testkit::ops::{Content, FileHandles, FileModel, FileOp, FileOps, Shape as FileShape, Way, Weights};
 use testkit::rng::Rng;
 use testkit::settings;
 use testkit::volume::{DirectFiles as _, Shape, assert_clean, untimed};
 
-use super::model::{Change, Model};
+/// Returns random changes within about the first `bytes` bytes of a file, each in one of `ways`.
+pub fn changes_within(bytes: u64, block: u64, ways: &'static [Way]) -> FileOps {
+    let weights = Weights {
+        read: 0,
+        write: 35,
+        append: 0,
+        set_len: 6,
+        allocate: 7,
+        punch: 20,
+        zero: 12,
+        collapse: 10,
+        insert: 10,
+        sync_range: 0,
+        sync_data: 0,
+        sync_all: 0,
+    };
+    let most_moved = bytes / block / 4;
+    FileOps { weights, max_size: 2 * bytes, longest: bytes / 2, most_moved, unit: 1, often: 1, ways }
+}
 
-/// Makes a file of which every other block is written, so that no blocks are contiguous.
-pub fn chessboard(file: &DirectFile, model: &mut Model, blocks: u64) {
-    let block = model.block as u64;
-    for at in (0..blocks).step_by(2) {
-        let byte = 1 + u8::try_from(at % 255).unwrap();
-        let change = Change::Write { offset: at * block, len: block, byte };
-        change.make(file).unwrap();
-        model.make(change);
+/// Returns a random byte to write, which is not zero.
+pub fn content(rng: &mut Rng) -> Content {
+    Content::Byte(1 + u8::try_from(rng.below(255)).unwrap())
+}
+
+/// A file that is changed only directly, and its model.
+pub struct Tested {
+    pub handles: FileHandles,
+    pub model: FileModel,
+}
+
+impl Tested {
+    pub fn create(volume: &Volume, block: u64) -> Self {
+        let handles = FileHandles::new(volume, volume.create_direct("/file").unwrap()).unwrap();
+        Self { handles, model: FileModel::with_blocks(block) }
+    }
+
+    /// Makes a file of which every other block is written, so that no blocks are contiguous.
+    pub fn chessboard(&mut self, block: u64, blocks: u64) {
+        for at in (0..blocks).step_by(2) {
+            let byte = 1 + u8::try_from(at % 255).unwrap();
+            let write = FileOp::Write { way: Way::Direct, offset: at * block, len: block };
+            self.apply(write, Content::Byte(byte)).unwrap();
+        }
+    }
+
+    /// Changes the file and the model.
+    pub fn apply(&mut self, op: FileOp, content: Content) -> parext4::Result<()> {
+        let outcome = self.handles.run(op, content)?;
+        self.model.follow(op, content, &outcome).unwrap_or_else(|error| panic!("{op:x?}: {error}"));
+        Ok(())
+    }
+
+    /// Compares size, bytes and written blocks with the model.
+    pub fn check(&self) -> Result<(), String> {
+        let (size, file) = (self.model.size(), &self.handles.direct);
+        if file.size() != size {
+            return Err(format!("{} bytes, not {size}", file.size()));
+        }
+        let mut bytes = vec![0xee; self.model.bytes().len()];
+        let count = file.read_at(&mut bytes, 0).map_err(|e| e.to_string())?;
+        self.model.compare(&bytes[..count], 0, size)?;
+        let (seen, data) = (self.handles.data().map_err(|e| e.to_string())?, self.model.data());
+        if seen == data { Ok(()) } else { Err(format!("data at {seen:?}, not {data:?}")) }
     }
 }
 
@@ -27,30 +82,33 @@ fn changes(name: &str, shape: Shape, span: u64, count: u32, pieces: bool) {
     let seed = settings::seed(name);
     let device = Arc::new(shape.make_poisoned());
     let mut volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
-    let mut file = volume.create_direct("/file").unwrap();
-    let mut model = Model::new(shape.block_size as usize);
+    let block = u64::from(shape.block_size);
+    let mut tested = Tested::create(&volume, block);
     let mut rng = Rng::new(seed, 0);
     if pieces {
-        chessboard(&file, &mut model, span);
+        tested.chessboard(block, span);
     }
+    let ops = changes_within(span * block, block, &[Way::Direct, Way::Queued]);
     for nth in 0..count {
-        let change = Change::random(&mut rng, shape.block_size.into(), file.size(), span);
+        let change = ops.random(&mut rng, &FileShape { size: tested.model.size(), block });
         let context = |error: &str| panic!("seed {seed}, change {nth}, {change:x?}: {error}");
-        change.make(&file).unwrap_or_else(|e| context(&e.to_string()));
-        model.make(change);
-        model.check(&file).unwrap_or_else(|e| context(&e));
+        let applied = tested.apply(change, content(&mut rng));
+        applied.unwrap_or_else(|e| context(&e.to_string()));
+        tested.check().unwrap_or_else(|e| context(&e));
         if rng.chance(2) {
             volume.sync().unwrap();
         }
         if rng.chance(2) {
-            drop(file);
+            let model = tested.model;
+            drop(tested.handles);
             volume.close().unwrap();
             assert_clean(&device, &format!("seed {seed}, after change {nth}, {change:x?}"));
             volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
-            file = volume.direct_file("/file").unwrap();
+            let handles = FileHandles::new(&volume, volume.direct_file("/file").unwrap()).unwrap();
+            tested = Tested { handles, model };
         }
     }
-    drop(file);
+    drop(tested);
     volume.remove_file("/file").unwrap();
     volume.close().unwrap();
     assert_clean(&device, &format!("seed {seed}, in the end"));

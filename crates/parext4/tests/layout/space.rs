@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use parext4::{Device, DirectFile, Error, FileSize, Volume};
+use parext4::{Device, Error, FileSize, Volume};
 
+use testkit::ops::{Content, FileOp, Way};
 use testkit::rng::Rng;
 use testkit::volume::{DirectFiles as _, Shape, assert_clean, untimed};
 
-use super::model::{Change, Model};
-use super::random::chessboard;
+use super::random::Tested;
 
 /// Allocates all blocks, including the reserve for metadata, which directories may use.
 fn fill_up(volume: &Volume) {
@@ -30,43 +30,41 @@ fn fill_up(volume: &Volume) {
 }
 
 /// Makes a file of many extents on a volume without a free block.
-fn full_volume() -> (Arc<parext4::MemDevice>, Volume, DirectFile, Model) {
+fn full_volume() -> (Arc<parext4::MemDevice>, Volume, Tested) {
     let device = Arc::new(Shape::new(4, 1024, true).make());
     let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
-    let file = volume.create_direct("/file").unwrap();
-    let mut model = Model::new(1024);
-    chessboard(&file, &mut model, 300);
-    let long = Change::Write { offset: 300 << 10, len: 200 << 10, byte: 5 };
-    long.make(&file).unwrap();
-    model.make(long);
+    let mut tested = Tested::create(&volume, 1024);
+    tested.chessboard(1024, 300);
+    let long = FileOp::Write { way: Way::Direct, offset: 300 << 10, len: 200 << 10 };
+    tested.apply(long, Content::Byte(5)).unwrap();
     volume.sync().unwrap();
     fill_up(&volume);
     volume.sync().unwrap();
-    (device, volume, file, model)
+    (device, volume, tested)
 }
 
 #[test]
 fn nothing_is_lost_if_the_tree_gets_no_block() {
-    let (device, volume, file, mut model) = full_volume();
+    let (device, volume, mut tested) = full_volume();
     let mut rng = Rng::new(1, 1);
     let mut failed = 0;
     for nth in 0..120 {
         // Holes of one block split the long extent until its leaf is full.
         let (at, block) = ((300 + rng.below(190)) << 10, 1 << 10);
         let change = match nth % 3 {
-            0 => Change::Punch { offset: at, len: block },
-            1 => Change::Zero { offset: at, len: block, keep_size: true },
-            _ => Change::Insert { offset: at, len: block },
+            0 => FileOp::PunchHole { offset: at, len: block },
+            1 => FileOp::ZeroRange { offset: at, len: block, keep_size: true },
+            _ => FileOp::InsertRange { offset: at, len: block },
         };
-        match change.make(&file) {
-            Ok(()) => model.make(change),
+        match tested.apply(change, Content::Byte(1)) {
+            Ok(()) => {}
             Err(Error::NoSpace) => failed += 1,
             Err(error) => panic!("{change:?}: {error}"),
         }
-        model.check(&file).unwrap_or_else(|e| panic!("change {nth}, {change:?}: {e}"));
+        tested.check().unwrap_or_else(|e| panic!("change {nth}, {change:?}: {e}"));
     }
     eprintln!("{failed} of 120 changes found no space");
-    drop(file);
+    drop(tested);
     volume.close().unwrap();
     assert_clean(&device, "a full volume");
 }

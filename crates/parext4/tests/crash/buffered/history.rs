@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::op::{Op, Way};
+use testkit::ops::{FileOp, Way};
 use testkit::sector::{SECTOR, Seen, identify};
 
 /// Value of a cell: zeros, or the data that operation `sequence` wrote into sector `number`.
@@ -77,53 +77,58 @@ impl History {
     }
 
     /// Notes that the operation begins after `events` recorded events.
-    pub fn begin(&mut self, op: Op, events: usize) {
+    pub fn begin(&mut self, op: FileOp, events: usize) {
         let state = OperationState { events, ..*self.state() };
         self.states.push(state);
+        let sectors = |bytes: u64| bytes / SECTOR as u64;
+        let range = |offset: u64, len: u64| sectors(offset)..sectors(offset + len);
         match op {
-            Op::Write { way, first, sectors } => self.write(way, first..first + sectors),
-            Op::Append { way, sectors } => self.write(way, state.size..state.size + sectors),
-            Op::SetLen { sectors } => {
-                self.add(sectors..u64::MAX, true, |_| None);
-                self.set_size(sectors);
+            FileOp::Write { way, offset, len } => self.write(way, range(offset, len)),
+            FileOp::Append { way, len } => self.write(way, state.size..state.size + sectors(len)),
+            FileOp::SetLen { size } => {
+                self.add(sectors(size)..u64::MAX, true, |_| None);
+                self.set_size(sectors(size));
             }
-            Op::Punch { first, sectors } => self.add(first..first + sectors, true, |_| None),
-            Op::Zero { first, sectors, keep_size } => {
-                self.add(first..first + sectors, true, |_| None);
-                self.allocate(first + sectors, keep_size);
+            FileOp::PunchHole { offset, len } => self.add(range(offset, len), true, |_| None),
+            FileOp::ZeroRange { offset, len, keep_size } => {
+                self.add(range(offset, len), true, |_| None);
+                self.allocate(sectors(offset + len), keep_size);
             }
-            Op::Allocate { first, sectors, keep_size } => self.allocate(first + sectors, keep_size),
+            FileOp::Allocate { offset, len, keep_size } => self.allocate(sectors(offset + len), keep_size),
             // Zeros at the end move, too: a later write into their blocks is in both layouts, and
             // the old one is seen after a crash that undoes the move.
-            Op::Collapse { first, sectors } => {
+            FileOp::CollapseRange { offset, len } => {
                 self.extend(state.size);
                 let mut cells = self.cells().clone();
-                cells.drain(at(first).min(cells.len())..at(first + sectors).min(cells.len()));
-                self.rearrange(cells, state.size - sectors);
+                let Range { start, end } = range(offset, len);
+                cells.drain(at(start).min(cells.len())..at(end).min(cells.len()));
+                self.rearrange(cells, state.size - sectors(len));
             }
-            Op::Insert { first, sectors } => {
+            FileOp::InsertRange { offset, len } => {
+                let (first, count) = (sectors(offset), sectors(len));
                 self.extend(state.size.max(first));
                 let mut cells = self.cells().clone();
-                let new = self.new_cells(at(sectors));
+                let new = self.new_cells(at(count));
                 cells.splice(at(first)..at(first), new);
-                self.rearrange(cells, state.size + sectors);
+                self.rearrange(cells, state.size + count);
             }
-            Op::SyncRange { .. } | Op::SyncData { .. } | Op::SyncAll { .. } => {}
+            FileOp::SyncRange { .. } | FileOp::SyncData { .. } | FileOp::SyncAll { .. } => {}
+            FileOp::Read { .. } | FileOp::Seek { .. } => {}
         }
     }
 
     /// Notes that the last operation has returned after `events` recorded events.
-    pub fn end(&mut self, op: Op, events: usize) {
+    pub fn end(&mut self, op: FileOp, events: usize) {
         let size = self.size();
         let sectors = match op {
-            Op::SyncData { .. } | Op::SyncAll { .. } => {
+            FileOp::SyncData { .. } | FileOp::SyncAll { .. } => {
                 self.state().least = size;
                 0..u64::MAX
             }
-            Op::SyncRange { first, sectors } | Op::Write { way: Way::Durable, first, sectors } => {
-                first..first + sectors
+            FileOp::SyncRange { offset, len } | FileOp::Write { way: Way::Synced, offset, len } => {
+                offset / SECTOR as u64..(offset + len) / SECTOR as u64
             }
-            Op::Append { way: Way::Durable, sectors } => size - sectors..size,
+            FileOp::Append { way: Way::Synced, len } => size - len / SECTOR as u64..size,
             _ => return,
         };
         // The size covers the durable data.
@@ -152,7 +157,7 @@ impl History {
     fn write(&mut self, way: Way, sectors: Range<u64>) {
         self.extend(sectors.end);
         let sequence = self.next() - 1;
-        let direct = way == Way::Direct;
+        let direct = way.is_direct();
         self.add(sectors.clone(), direct, |number| Some((sequence, number)));
         let state = self.state();
         state.size = state.size.max(sectors.end);

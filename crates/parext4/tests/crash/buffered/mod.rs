@@ -7,18 +7,18 @@
 //! has e2fsck check every state, runs more operations and tries more states of each.
 
 mod history;
-mod op;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parext4::device::RecordingDevice;
-use parext4::{Device, DirectFile, File, MemDevice, OpenOptions, SyncMode, Volume};
+use parext4::{Device, DirectFile, File, MemDevice, Volume};
 
 use history::{History, contents};
-use op::{Handles, MOST, Op};
 use testkit::crash_states::{CrashState, for_each_crash_state};
+use testkit::ops::file_ops::CRASHES;
+use testkit::ops::{Content, FileHandles, FileOp, Outcome, Shape as FileShape, Way};
 use testkit::rng::Rng;
 use testkit::sector::{SECTOR, Stamp};
 use testkit::settings;
@@ -37,40 +37,44 @@ fn path(file: u32) -> String {
 struct Driven<'a> {
     device: &'a RecordingDevice,
     file: u32,
-    on: Handles,
+    on: FileHandles,
     history: History,
-    /// Sectors in a block.
+    /// Bytes in a block.
     block: u64,
 }
 
 impl Driven<'_> {
     fn run(&mut self, rng: &mut Rng, operations: u32) {
         for _ in 0..operations {
-            self.step(Op::random(rng, self.history.size(), self.block));
+            let shape = FileShape { size: self.size(), block: self.block };
+            self.step(CRASHES.random(rng, &shape));
             // Lets the background threads run.
             if rng.chance(30) {
                 std::thread::sleep(Duration::from_micros(rng.below(3000)));
             }
         }
-        self.step(Op::SyncAll { way: op::Way::Buffered });
+        self.step(FileOp::SyncAll { way: Way::Buffered });
     }
 
-    fn step(&mut self, op: Op) {
+    fn size(&self) -> u64 {
+        self.history.size() * SECTOR as u64
+    }
+
+    fn step(&mut self, op: FileOp) {
         let stamp = Stamp { file: self.file, writer: 0, sequence: self.history.next(), origin: 0 };
-        let first = match op {
-            Op::Append { .. } => self.history.size(),
-            Op::Write { first, .. } => first,
-            _ => 0,
-        };
+        let before = self.size();
         self.history.begin(op, self.device.events());
-        op.run(&self.on, stamp, first).unwrap_or_else(|e| panic!("{op:?}: {e}"));
+        let outcome = self.on.run(op, Content::Stamp(stamp)).unwrap_or_else(|e| panic!("{op:?}: {e}"));
         self.history.end(op, self.device.events());
-        assert_eq!(self.on.file.size(), self.history.size() * SECTOR as u64, "the size after {op:?}");
+        if let Outcome::Appended(at) = outcome {
+            assert_eq!(at, before, "where an append went");
+        }
+        assert_eq!(self.on.direct.size(), self.size(), "the size after {op:?}");
     }
 
     /// Compares the file with its history.
     fn check(&self) {
-        let seen = whole(&self.on.file, self.file).unwrap();
+        let seen = whole(&self.on.direct, self.file).unwrap();
         assert_eq!(seen, self.history.contents(), "file {}", self.file);
     }
 }
@@ -95,11 +99,8 @@ fn whole(file: &DirectFile, number: u32) -> Result<Vec<history::Content>, String
     contents(&bytes, number)
 }
 
-fn handles(volume: &Volume, file: u32) -> Handles {
-    let file = volume.direct_file(path(file)).expect("open_file");
-    let open =
-        |sync| File::new(file.inode_ref().clone(), &OpenOptions::read_write().sync(sync)).expect("buffered");
-    Handles { buffered: open(SyncMode::None), durable: open(SyncMode::Data), file }
+fn handles(volume: &Volume, file: u32) -> FileHandles {
+    FileHandles::new(volume, volume.direct_file(path(file)).expect("open_file")).expect("the handles")
 }
 
 /// Makes a device with a volume of empty files.
@@ -118,7 +119,7 @@ fn record(device: &Arc<RecordingDevice>, block_size: u32, seed: u64) -> Vec<Hist
     let options = untimed().cache_bytes(256 << 10).write_back_interval(write_back_interval);
     let volume = Volume::open_device(Arc::clone(device) as Arc<dyn Device>, &options).expect("open");
     let operations = if settings::all() { 250 } else { 70 };
-    let block = u64::from(block_size) / SECTOR as u64;
+    let block = u64::from(block_size);
     let done = AtomicBool::new(false);
     let histories = std::thread::scope(|scope| {
         let drive = |file: u32| {
@@ -150,7 +151,7 @@ fn check_file(
     history.check(&whole(file, number)?, epoch.start, epoch.end)?;
     // Past the end there are only zeros, too.
     let size = file.size();
-    file.set_len((MOST * SECTOR as u64).max(size) + 8192).map_err(|e| e.to_string())?;
+    file.set_len(CRASHES.max_size.max(size) + 8192).map_err(|e| e.to_string())?;
     let behind = &whole(file, number)?[usize::try_from(size).unwrap() / SECTOR..];
     let rubbish = behind.iter().position(Option::is_some);
     rubbish.map_or(Ok(()), |at| Err(format!("data {at} sectors past the end")))

@@ -6,13 +6,13 @@ use std::sync::OnceLock;
 
 use anyhow::{Context, Error, Result, bail};
 use parext4::MemDevice;
+use testkit::ops::Step;
 use testkit::rng::Rng;
 
 use crate::experiment::Experiment;
 use crate::generate::{add_timed, random, sequence};
 use crate::history::{self, History};
 use crate::kind::{KINDS, Kind};
-use crate::op::Step;
 use crate::sequence::Sequence;
 use crate::upkeep::Upkeep;
 

@@ -1,9 +1,9 @@
 //! Recordings with their oracles: which trees a crash in the middle may leave.
 
 use testkit::cut::Cut;
+use testkit::ops::Tree;
 
 use crate::record::Recording;
-use crate::tree::Tree;
 
 /// A recording with an oracle.
 pub trait Experiment {

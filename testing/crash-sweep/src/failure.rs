@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use parext4::MemDevice;
 use testkit::cut::{Cut, Kept};
+use testkit::ops::{Persist, Step};
 use testkit::rng::Rng;
 
 use crate::case::{Case, base};
 use crate::experiment::Experiment;
+use crate::generate::are_possible;
 use crate::kind::open;
-use crate::op::{Persist, Step};
 use crate::record::Density;
 use crate::recovery::interrupt;
 use crate::sequence::Sequence;
@@ -166,7 +167,9 @@ fn fewer_steps(case: &Case, mut steps: Vec<Step>, look: Look) -> Option<Failing>
 
 /// Returns the first state of a sequence that fails.
 fn failing_state(case: &Case, steps: &[Step], look: Look) -> Option<Failing> {
-    crate::generate::trees(0, steps)?;
+    if !are_possible(steps) {
+        return None;
+    }
     let sequence = Sequence::record(base(case.kind), steps, case.commits()).ok()?;
     let cuts = sequence.recording().cuts(sequence.first(), Density::All, &mut Rng::new(case.number, 5));
     let result = sequence.recording().each(&cuts, |cut, image| check(&sequence, cut, image, look).map(drop));

@@ -4,10 +4,13 @@
 use std::sync::LazyLock;
 
 use parext4::EmptiedLog;
+use testkit::ops::{FileOp, Op, Persist, Step, Tree, Way};
 use testkit::rng::Rng;
 
-use crate::op::{FILE_BYTES, Op, PERSISTS, PIECE, Persist, Step, UNTIMED, Way};
-use crate::tree::{COMMON, Tree, byte};
+use crate::op::{
+    FILE_BYTES, PERSISTS, PIECE, UNTIMED, append, collapse, insert, set_len, write, write_short, zero,
+};
+use crate::start::{COMMON, content, initial};
 
 /// Offsets of writes: at the start, overlapping it, in the middle, and over the end of a file of
 /// [`FILE_BYTES`].
@@ -40,27 +43,30 @@ fn operations() -> Vec<Op> {
         Op::Chmod(old),
         Op::Chmod("/b"),
         Op::Chown(old),
-        Op::Collapse(old),
-        Op::Insert(old),
-        Op::Write(old, UNALIGNED, Way::Buffered),
-        Op::WriteShort(short),
-        Op::WriteShort(free),
-        Op::Append(short, Way::Buffered),
-        Op::Write(short, 0, Way::Direct),
-        Op::SetLen(short, PIECE),
+        collapse(old),
+        insert(old),
+        write(old, UNALIGNED, Way::Buffered),
+        write_short(short),
+        write_short(free),
+        append(short, Way::Buffered),
+        write(short, 0, Way::Direct),
+        set_len(short, PIECE),
     ];
-    ops.extend([Op::Write(old, PIECE / 2, Way::Synced), Op::Append(old, Way::Synced)]);
+    ops.extend([write(old, PIECE / 2, Way::Synced), append(old, Way::Synced)]);
     for way in [Way::Buffered, Way::Direct, Way::Queued] {
-        ops.extend(OFFSETS.map(|offset| Op::Write(old, offset, way)));
-        ops.push(Op::Write(free, 0, way));
-        ops.push(Op::Append(old, way));
+        ops.extend(OFFSETS.map(|offset| write(old, offset, way)));
+        ops.push(write(free, 0, way));
+        ops.push(append(old, way));
     }
-    ops.extend([0, PIECE / 2, FILE_BYTES + PIECE].map(|size| Op::SetLen(old, size)));
+    ops.extend([0, PIECE / 2, FILE_BYTES + PIECE].map(|size| set_len(old, size)));
     for keep_size in [false, true] {
-        ops.extend([Op::Allocate(old, FILE_BYTES, keep_size), Op::Zero(old, PIECE / 2, keep_size)]);
-        ops.push(Op::Zero(old, FILE_BYTES - PIECE / 2, keep_size));
+        let allocate = FileOp::Allocate { offset: FILE_BYTES, len: PIECE, keep_size };
+        ops.extend([Op::File(old, allocate), zero(old, PIECE / 2, keep_size)]);
+        ops.push(zero(old, FILE_BYTES - PIECE / 2, keep_size));
     }
-    ops.extend([Op::Punch(old, PIECE / 2), Op::Punch(old, FILE_BYTES - PIECE)]);
+    for offset in [PIECE / 2, FILE_BYTES - PIECE] {
+        ops.push(Op::File(old, FileOp::PunchHole { offset, len: PIECE }));
+    }
     ops
 }
 
@@ -74,7 +80,7 @@ const IN_COMMON: [Op; 9] = [
     Op::Rename("/s/2", "/a/2"),
     Op::Unlink("/s/1"),
     Op::RemoveDir("/s/d"),
-    Op::Write("/s/1", 0, Way::Buffered),
+    write("/s/1", 0, Way::Buffered),
 ];
 
 /// Returns the kinds of persistence of the sequences of `length` steps that are all tried. A timed
@@ -100,27 +106,18 @@ pub fn sequence(length: u32, mut index: u64) -> Option<Vec<Step>> {
     let steps: Vec<Step> = (0..length)
         .map(|_| (OPERATIONS[choose(OPERATIONS.len())], persists[choose(persists.len())]))
         .collect();
-    trees(0, &steps).is_some().then_some(steps)
+    are_possible(&steps).then_some(steps)
 }
 
-/// Returns the trees before the first step of a thread and after each; `None` if a step would fail.
-pub fn trees(thread: u8, steps: &[Step]) -> Option<Vec<Tree>> {
-    trees_from(Tree::initial(thread), thread, steps)
-}
-
-/// Like [`trees`], from another tree. `writer` chooses the bytes that the steps write.
-pub fn trees_from(first: Tree, writer: u8, steps: &[Step]) -> Option<Vec<Tree>> {
-    let mut trees = vec![first];
-    for (nth, (op, _)) in (0..).zip(steps) {
-        let next = trees.last().expect("the first tree").after(op, byte(writer, nth))?;
-        trees.push(next);
-    }
-    Some(trees)
+/// Returns true if all steps succeed in turn.
+pub fn are_possible(steps: &[Step]) -> bool {
+    let after = |tree: Tree, (nth, (op, _)): (u8, &Step)| tree.after(op, content(0, nth));
+    (0..).zip(steps).try_fold(initial(0), after).is_some()
 }
 
 /// Returns `length` random steps that succeed in turn and that `usable` accepts.
 pub fn random(rng: &mut Rng, length: usize, usable: impl Fn(&Op) -> bool) -> Vec<Step> {
-    random_from(Tree::initial(0), rng, length, usable)
+    random_from(initial(0), rng, length, usable)
 }
 
 /// Like [`random`], from another tree. It must have the directory `/b`.
@@ -132,7 +129,7 @@ pub fn random_from(mut tree: Tree, rng: &mut Rng, length: usize, usable: impl Fn
         let ops = if is_common { &IN_COMMON[..] } else { &ops[..] };
         let op = ops[below(rng, ops.len())];
         let nth = u8::try_from(sequence.len()).expect("few steps");
-        if let Some(next) = tree.after(&op, byte(0, nth)) {
+        if let Some(next) = tree.after(&op, content(0, nth)) {
             tree = next;
             sequence.push((op, persistence(rng)));
         }

@@ -13,17 +13,16 @@ use std::thread;
 use parext4::{Device, MemDevice, Volume};
 use testkit::cut::Cut;
 use testkit::history::Clock;
+use testkit::ops::runner::commit;
+use testkit::ops::{Durable, Oracle, Persist, Runner, Step, Tree};
 use testkit::rng::Rng;
 
 use crate::experiment::Experiment;
 use crate::generate::{add_timed, random_from};
 use crate::kind::{INTERVAL, Kind, options};
-use crate::op::{Persist, Step};
-use crate::oracle::{Durable, Oracle};
 use crate::record::{Recorder, Recording};
-use crate::run::{Runner, commit};
 use crate::shared::{self, Change, Shared};
-use crate::tree::{COMMON, MAX_THREADS, Tree, byte};
+use crate::start::{COMMON, MAX_THREADS, below, content, initial_with_common, oracle, path_on_volume};
 
 /// Size of the volumes, in MiB.
 pub const MIB: u64 = 8;
@@ -89,13 +88,13 @@ impl Start {
     /// Returns the trees of a volume as [`base`] makes it, of a random number of threads.
     pub fn new(rng: &mut Rng) -> Self {
         let count = 2 + u8::try_from(rng.below(u64::from(MAX_THREADS) - 1)).expect("few threads");
-        Self { trees: (0..count).map(Tree::initial_with_common).collect(), generation: 0 }
+        Self { trees: (0..count).map(initial_with_common).collect(), generation: 0 }
     }
 
     /// Returns the trees of the first `count` threads in the tree of a volume. `generation` is the
     /// number of histories before.
     pub fn found(tree: &Tree, count: usize, generation: u64) -> Self {
-        Self { trees: roots().iter().take(count).map(|root| tree.below(root)).collect(), generation }
+        Self { trees: roots().iter().take(count).map(|root| below(tree, root)).collect(), generation }
     }
 
     /// Returns the number that chooses the bytes of a thread. Two generations in a row use
@@ -133,7 +132,7 @@ impl Threads {
                 .map(|_| (0..rng.below(4)).map(|_| Change::random(rng, number, kind.has_extents())).collect())
                 .collect();
             let writer = start.writer(number);
-            let oracle = Oracle::starting_from(tree.clone(), writer, &steps);
+            let oracle = oracle(tree.clone(), writer, &steps);
             let plan = Plan { steps, changes };
             Thread { root: format!("/t{number}"), plan, oracle, writer, ran: Vec::new() }
         };
@@ -297,7 +296,7 @@ struct Run<'a> {
 impl Run<'_> {
     fn thread(&self, number: u8, thread: &mut Thread) -> Result<(), String> {
         let Thread { root, plan, writer, ran, .. } = thread;
-        let mut runner = Runner::new(self.volume, root);
+        let mut runner = Runner::with_paths(self.volume, |path| path_on_volume(root, path));
         let mut handles = self.shared.handles(self.volume, number).map_err(|e| format!("open: {e}"))?;
         for (nth, ((op, persist), changes)) in (0..).zip(plan.steps.iter().zip(&plan.changes)) {
             for change in changes {
@@ -308,7 +307,7 @@ impl Run<'_> {
             let begun = (self.recorder.events(), self.clock.tick());
             let step = ran.len();
             ran.push(Ran { begun, over: u64::MAX, persisted: (u64::MAX, usize::MAX) });
-            runner.run(op, byte(*writer, nth)).map_err(|e| format!("{root}: {op:?}: {e}"))?;
+            runner.run(op, content(*writer, nth)).map_err(|e| format!("{root}: {op:?}: {e}"))?;
             ran[step].over = self.clock.tick();
             let began = self.clock.tick();
             runner.persist(op, *persist).map_err(|e| format!("{root}: {persist:?} after {op:?}: {e}"))?;
@@ -335,7 +334,7 @@ impl Experiment for History {
         for (number, thread) in self.threads.iter().enumerate() {
             let durable = self.durable(number, cut.latest());
             let begun = thread.ran.partition_point(|ran| ran.begun.0 <= cut.earliest());
-            let points = thread.oracle.check(&tree.below(&thread.root), &durable, begun);
+            let points = thread.oracle.check(&below(tree, &thread.root), &durable, begun);
             let points = points.map_err(|e| format!("{}: {e}", thread.root))?;
             found.push((*points.first().expect("a point"), *points.last().expect("a point")));
         }

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parext4::{Device, MemDevice, OpenOptions, Volume, VolumeOptions, XattrMode};
+use testkit::ops::found::COMMIT_FILE;
+use testkit::ops::tree::Kind as InodeKind;
+use testkit::ops::{Op, Tree, read_tree};
 use testkit::volume::{Shape, untimed};
 
-use crate::found::{COMMIT_FILE, read_tree};
-use crate::op::Op;
-use crate::tree::{Kind as InodeKind, Tree};
+use crate::start::initial;
 
 /// A format of volumes.
 #[derive(Debug)]
@@ -88,7 +89,7 @@ impl Kind {
             if !root.is_empty() {
                 volume.create_dir(root, 0o755).expect("mkdir");
             }
-            let tree = Tree::initial(thread);
+            let tree = initial(thread);
             populate(&volume, root, &tree);
             let found = read_tree(&volume, root).expect("the tree");
             assert!(tree.has_names_of(&found), "{found:?}");
@@ -103,7 +104,7 @@ fn populate(volume: &Volume, root: &str, tree: &Tree) {
         let path = format!("{root}{path}");
         match entry.kind {
             InodeKind::Directory => drop(volume.create_dir(&path, entry.attributes.mode).expect("mkdir")),
-            InodeKind::File(key) => volume.write(&path, &tree.files[key]).expect("write"),
+            InodeKind::File(key) => volume.write(&path, tree.files[key].bytes()).expect("write"),
             InodeKind::Symlink => unreachable!("no initial tree has one"),
         }
         if let Some(value) = entry.attributes.xattr {

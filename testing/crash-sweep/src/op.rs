@@ -1,8 +1,6 @@
-//! The operations of a sequence, and the calls that make them durable.
+//! The sizes of the operations of a sequence, and the kinds of persistence that are tried.
 
-#![allow(missing_docs, reason = "the variants explain themselves")]
-
-use parext4::EmptiedLog;
+use testkit::ops::{FileOp, Op, Persist, Way};
 
 /// Bytes of a block of the volumes.
 const BLOCK: u64 = 1024;
@@ -12,71 +10,6 @@ pub const PIECE: u64 = 2 * BLOCK;
 pub const FILE_BYTES: u64 = 4 * PIECE;
 /// Bytes of the third file, and of a short write. They fit into an inode.
 pub const SHORT: u64 = 100;
-
-/// How data reaches a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    Buffered,
-    Direct,
-    Queued,
-    /// Buffered, through a handle that syncs each write.
-    Synced,
-}
-
-/// One operation. Paths are fixed names; offsets and sizes are in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
-    Create(&'static str),
-    MakeDir(&'static str),
-    Link(&'static str, &'static str),
-    Symlink(&'static str),
-    Rename(&'static str, &'static str),
-    Exchange(&'static str, &'static str),
-    Unlink(&'static str),
-    /// Removes the name of a file that stays open until the volume closes.
-    UnlinkOpen(&'static str),
-    RemoveDir(&'static str),
-    Write(&'static str, u64, Way),
-    /// Writes [`SHORT`] bytes to the start of a file, buffered.
-    WriteShort(&'static str),
-    Append(&'static str, Way),
-    SetLen(&'static str, u64),
-    /// Allocates; the size stays if the last field is true.
-    Allocate(&'static str, u64, bool),
-    Punch(&'static str, u64),
-    /// Zeroes; the size stays if the last field is true.
-    Zero(&'static str, u64, bool),
-    Collapse(&'static str),
-    Insert(&'static str),
-    SetXattr(&'static str),
-    RemoveXattr(&'static str),
-    Chmod(&'static str),
-    Chown(&'static str),
-}
-
-/// What follows an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Persist {
-    /// Sync of the file or directory that the operation changed.
-    All,
-    /// Sync of the data of the file.
-    Data,
-    /// Sync of the range of the file that the operation wrote.
-    Range,
-    /// Sync of the volume.
-    Volume,
-    /// A commit without write-back, by a sync of another file.
-    Commit,
-    /// Nothing.
-    None,
-    /// Sync of the directory of the file or directory that the operation changed.
-    Parent,
-    /// A wait, without a sync, until a commit by the volume's timer has become durable that began
-    /// after the operation.
-    Timed,
-    /// The journal is emptied; its blocks keep their contents, or are discarded or zeroed.
-    Empty(EmptiedLog),
-}
 
 /// The kinds of persistence of the sequences of one step that are all tried. Random sequences also
 /// sync the directory and empty the journal.
@@ -92,62 +25,37 @@ pub const PERSISTS: [Persist; 7] = [
 /// Like [`PERSISTS`], on a volume without timed commits, and for longer sequences.
 pub const UNTIMED: &[Persist] = PERSISTS.split_last().expect("not empty").1;
 
-/// An operation and what follows it.
-pub type Step = (Op, Persist);
+/// Returns a write of [`PIECE`] bytes.
+pub const fn write(path: &'static str, offset: u64, way: Way) -> Op {
+    Op::File(path, FileOp::Write { way, offset, len: PIECE })
+}
 
-impl Op {
-    /// Returns the path of what a sync after the operation is for. The empty path is the root.
-    pub fn target(&self) -> &'static str {
-        match *self {
-            Self::Link(_, path) | Self::Rename(_, path) | Self::Exchange(_, path) => path,
-            Self::Symlink(path) | Self::Unlink(path) | Self::UnlinkOpen(path) | Self::RemoveDir(path) => {
-                path.rsplit_once('/').map_or("", |(parent, _)| parent)
-            }
-            Self::Create(path)
-            | Self::MakeDir(path)
-            | Self::Write(path, ..)
-            | Self::WriteShort(path)
-            | Self::Append(path, _)
-            | Self::SetLen(path, _)
-            | Self::Allocate(path, ..)
-            | Self::Punch(path, _)
-            | Self::Zero(path, ..)
-            | Self::Collapse(path)
-            | Self::Insert(path)
-            | Self::SetXattr(path)
-            | Self::RemoveXattr(path)
-            | Self::Chmod(path)
-            | Self::Chown(path) => path,
-        }
-    }
+/// Returns a write of [`SHORT`] bytes to the start of a file, buffered.
+pub const fn write_short(path: &'static str) -> Op {
+    Op::File(path, FileOp::Write { way: Way::Buffered, offset: 0, len: SHORT })
+}
 
-    /// Returns the path of the directory of the target.
-    pub fn parent(&self) -> &'static str {
-        self.target().rsplit_once('/').map_or("", |(parent, _)| parent)
-    }
+/// Returns an append of [`PIECE`] bytes.
+pub const fn append(path: &'static str, way: Way) -> Op {
+    Op::File(path, FileOp::Append { way, len: PIECE })
+}
 
-    /// Returns true if what the operation writes is durable when it returns.
-    pub fn is_synced(&self) -> bool {
-        matches!(self, Self::Write(_, _, Way::Synced) | Self::Append(_, Way::Synced))
-    }
+/// Returns a truncation or an extension.
+pub const fn set_len(path: &'static str, size: u64) -> Op {
+    Op::File(path, FileOp::SetLen { size })
+}
 
-    /// Returns offset and length of the range of the file, which has `size` bytes after the
-    /// operation, that a sync of the range is for.
-    pub fn range(&self, size: u64) -> (u64, u64) {
-        match *self {
-            Self::Write(_, offset, _) | Self::Zero(_, offset, _) | Self::Punch(_, offset) => (offset, PIECE),
-            Self::Append(..) => (size - PIECE, PIECE),
-            _ => (0, 2 * PIECE),
-        }
-    }
+/// Returns zeros in [`PIECE`] bytes.
+pub const fn zero(path: &'static str, offset: u64, keep_size: bool) -> Op {
+    Op::File(path, FileOp::ZeroRange { offset, len: PIECE, keep_size })
+}
 
-    /// Returns true if the operation moves the data after its range.
-    pub fn shifts(&self) -> bool {
-        matches!(self, Self::Collapse(_) | Self::Insert(_))
-    }
+/// Returns a collapse of the second piece of a file.
+pub const fn collapse(path: &'static str) -> Op {
+    Op::File(path, FileOp::CollapseRange { offset: PIECE, len: PIECE })
+}
 
-    /// Returns true if only files with extents support the operation.
-    pub fn needs_extents(&self) -> bool {
-        self.shifts() || matches!(self, Self::Allocate(..) | Self::Zero(..))
-    }
+/// Returns an insertion before the second piece of a file.
+pub const fn insert(path: &'static str) -> Op {
+    Op::File(path, FileOp::InsertRange { offset: PIECE, len: PIECE })
 }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use parext4::{Device, MemDevice, Volume};
+use testkit::ops::Tree;
 use testkit::rng::Rng;
 
 use crate::kind::options;
 use crate::record::{Density, Recorder, Recording};
-use crate::tree::Tree;
 use crate::verify::{Peers, make_used, verify};
 
 /// States of one recovery.

@@ -10,12 +10,12 @@ use parext4::device::AlignedBuf;
 use parext4::{DirectFile, Error, File, FileSize, IoFlags, IoRequest, OpenOptions, Result, Volume};
 use parking_lot::Mutex;
 use testkit::history::Clock;
+use testkit::ops::{Tree, Way};
 use testkit::rng::Rng;
 use testkit::sector::{SECTOR, Seen, Stamp, fill, fill_append, identify_all};
 
-use crate::op::{PIECE, Way};
+use crate::op::PIECE;
 use crate::record::Recorder;
-use crate::tree::Tree;
 
 /// The files.
 pub const PATHS: [&str; 3] = ["/appended", "/ahead", "/moved"];
@@ -150,12 +150,12 @@ pub struct Handles<'a> {
     sequence: u64,
 }
 
-/// Makes the files, for [`MAX_THREADS`](crate::tree::MAX_THREADS) threads.
+/// Makes the files, for [`MAX_THREADS`](crate::start::MAX_THREADS) threads.
 ///
 /// # Errors
 /// The errors of the calls.
 pub fn make(volume: &Volume, has_extents: bool) -> Result<()> {
-    let len = u64::from(crate::tree::MAX_THREADS) * REGIONS * REGION * SECTOR as u64;
+    let len = u64::from(crate::start::MAX_THREADS) * REGIONS * REGION * SECTOR as u64;
     for (number, path) in PATHS.into_iter().enumerate() {
         let file = volume.open_direct(path, &OpenOptions::read_write().create_new(true))?;
         match (number, has_extents) {
@@ -226,7 +226,7 @@ impl Shared {
     pub fn check(&self, tree: &Tree, earliest: usize, latest: usize) -> std::result::Result<(), String> {
         for (number, path) in PATHS.into_iter().enumerate() {
             let key = tree.file(path).ok_or_else(|| format!("{path} is lost"))?;
-            let bytes = &tree.files[key];
+            let bytes = tree.files[key].bytes();
             let log = self.log.lock();
             let of_file =
                 |sync: &&Synced| sync.file.is_none_or(|file| file == number) && sync.events <= latest;

@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use parext4::{Device, DirectFile, MemDevice, OpenOptions, Result, Volume};
 use testkit::cut::Cut;
+use testkit::ops::{Tree, read_tree};
 use testkit::rng::Rng;
 
 use crate::experiment::Experiment;
-use crate::found::read_tree;
 use crate::kind::{Kind, open, options};
 use crate::record::{Recorder, Recording};
-use crate::tree::Tree;
 use crate::verify::make_used;
 
 /// The most orphans.

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use parext4::device::AlignedBuf;
 use parext4::{DirectFile, MemDevice, OpenOptions, Volume};
+use testkit::ops::found::USED;
+use testkit::ops::tree::Kind;
+use testkit::ops::{Tree, read_tree};
 use testkit::volume::{e2fsck, recovered_by_e2fsck};
 use testkit::{Image, volume};
 
-use crate::found::{USED, read_tree};
 use crate::kind::{open, options};
-use crate::tree::{Kind, Tree};
 
 /// What else recovers a state, or has recovered it.
 #[derive(Clone, Copy, Debug, Default)]

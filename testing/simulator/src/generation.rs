@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crash_sweep::experiment::Experiment as _;
-use crash_sweep::found::read_tree;
 use crash_sweep::history::{History, Start, Threads};
 use crash_sweep::kind::Kind;
 use crash_sweep::record::Recording;
@@ -14,6 +13,7 @@ use parext4::models::simulated_time::sleep;
 use parext4::{Device, Volume};
 use parking_lot::Mutex;
 use shuttle::thread;
+use testkit::ops::read_tree;
 use testkit::rng::Rng;
 
 use crate::device::{Faults, SimulatedDevice};

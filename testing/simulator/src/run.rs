@@ -4,11 +4,10 @@
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use crash_sweep::found::read_tree;
 use crash_sweep::history;
 use crash_sweep::kind::{KINDS, Kind, open};
-use crash_sweep::tree::Tree;
 use parext4::MemDevice;
+use testkit::ops::{Tree, read_tree};
 use testkit::rng::Rng;
 
 use crate::execution::execute;

@@ -9,15 +9,14 @@
 use std::sync::Arc;
 
 use crash_sweep::experiment::Experiment;
-use crash_sweep::found::read_tree;
 use crash_sweep::history::History;
 use crash_sweep::kind::open;
 use crash_sweep::record::{Density, Recording};
 use crash_sweep::recovery::interrupt;
-use crash_sweep::tree::Tree;
 use crash_sweep::verify::{Peers, make_used, verify};
 use parext4::MemDevice;
 use testkit::cut::Cut;
+use testkit::ops::{Tree, read_tree};
 use testkit::rng::Rng;
 use testkit::volume::findings;
 

@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 use parext4::{DirectFile, FileType, InodeRef, Volume};
 
-use crate::tree::{Attributes, Entry, Kind, LINK_TARGET, Tree};
+use super::file_model::FileModel;
+use super::tree::{Attributes, Entry, Kind, LINK_TARGET, Tree};
 
 /// A file whose attributes change when a commit is wanted. It belongs to no tree.
 pub const COMMIT_FILE: &str = "/commit";
@@ -61,7 +63,7 @@ fn kind(node: &InodeRef, tree: &mut Tree, keys: &mut BTreeMap<u32, usize>) -> Re
                 return Ok(Kind::File(key));
             }
             let key = tree.files.len();
-            tree.files.push(contents(node.clone())?);
+            tree.files.push(Arc::new(FileModel::of(contents(node.clone())?)));
             keys.insert(node.ino().get(), key);
             Ok(Kind::File(key))
         }

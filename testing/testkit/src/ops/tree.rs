@@ -1,10 +1,13 @@
 //! The expected tree: names, attributes and contents, and what each operation makes of them. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use testkit::sector::SECTOR;
-
-use crate::op::{FILE_BYTES, Op, PIECE, SHORT, Way};
+use super::content::Content;
+use super::file_model::FileModel;
+use super::file_op::{FileOp, Way};
+use super::op::{LAST_WRITE, Op, parent};
+use crate::sector::SECTOR;
 
 /// The target of symbolic links.
 pub const LINK_TARGET: &str = "target";
@@ -46,48 +49,12 @@ pub struct Tree {
     /// All names but `/` and `/lost+found`.
     pub names: BTreeMap<String, Entry>,
     /// Contents by key, also of files without a name.
-    pub files: Vec<Vec<u8>>,
-}
-
-/// The directory in which all threads have names, in the trees of threads. Thread 3's name `/s/1`
-/// is `/s/t3-1` on the volume.
-pub const COMMON: &str = "/s";
-/// The most threads that have a tree each. No two write the same byte.
-pub const MAX_THREADS: u8 = 8;
-/// The most operations on a tree. No two write the same byte.
-pub const MAX_STEPS: usize = 16;
-
-/// Returns the byte that operation `nth` of a thread writes. It is not that of the stale bytes on
-/// the device.
-pub const fn byte(thread: u8, nth: u8) -> u8 {
-    0x10 + thread * 0x10 + nth
+    pub files: Vec<Arc<FileModel>>,
 }
 
 impl Tree {
-    /// Returns the tree before the first operation of a thread.
-    pub fn initial(thread: u8) -> Self {
-        let mut tree = Self::default();
-        for path in ["/a", "/b", "/e"] {
-            tree.add(path, Kind::Directory, 0o755);
-        }
-        for (nth, path) in ["/a/1", "/b/1", "/b/2"].into_iter().enumerate() {
-            let byte = 0xb0 + thread * 4 + u8::try_from(nth).expect("few");
-            let bytes = if path == "/b/2" { SHORT } else { FILE_BYTES };
-            tree.files.push(vec![byte; index(bytes)]);
-            tree.add(path, Kind::File(nth), 0o644);
-        }
-        tree.names.get_mut("/b/1").expect("it was added").attributes.xattr = Some(1);
-        tree
-    }
-
-    /// Returns the tree before the first operation of a thread that has names in [`COMMON`].
-    pub fn initial_with_common(thread: u8) -> Self {
-        let mut tree = Self::initial(thread);
-        tree.add(COMMON, Kind::Directory, 0o755);
-        tree
-    }
-
-    fn add(&mut self, path: &str, kind: Kind, mode: u16) {
+    /// Adds a name without an attribute that belongs to root.
+    pub fn add(&mut self, path: &str, kind: Kind, mode: u16) {
         let attributes = Attributes { mode, uid: 0, xattr: None };
         self.names.insert(path.to_owned(), Entry { kind, attributes });
     }
@@ -100,21 +67,38 @@ impl Tree {
         }
     }
 
+    /// Returns the contents of a file.
+    pub fn bytes(&self, path: &str) -> Option<&[u8]> {
+        self.file(path).map(|key| self.files[key].bytes())
+    }
+
+    /// Returns the number of inodes with names.
+    pub fn inodes(&self) -> usize {
+        let keys = self.names.values().filter_map(|entry| match entry.kind {
+            Kind::File(key) => Some(key),
+            _ => None,
+        });
+        let files: BTreeSet<_> = keys.collect();
+        files.len() + self.names.values().filter(|entry| !is_file(entry)).count()
+    }
+
     fn is_free(&self, path: &str) -> bool {
-        let (parent, _) = path.rsplit_once('/').expect("an absolute path");
+        let parent = parent(path);
         let has_parent =
             parent.is_empty() || matches!(self.names.get(parent), Some(e) if e.kind == Kind::Directory);
         has_parent && !self.names.contains_key(path)
     }
 
-    /// Returns the tree after an operation that writes `byte`; `None` if it would fail.
-    pub fn after(&self, op: &Op, byte: u8) -> Option<Self> {
+    /// Returns the tree after an operation that writes `content`; `None` if it would fail.
+    pub fn after(&self, op: &Op, content: Content) -> Option<Self> {
         let mut next = self.clone();
-        next.apply(op, byte).then_some(next)
+        next.apply(op, content).then_some(next)
     }
 
-    fn apply(&mut self, op: &Op, byte: u8) -> bool {
+    fn apply(&mut self, op: &Op, content: Content) -> bool {
+        let byte = content.byte();
         match *op {
+            Op::SyncVolume => true,
             Op::Create(path) => self.is_free(path) && self.create(path, Kind::File(self.files.len())),
             Op::MakeDir(path) => self.is_free(path) && self.create(path, Kind::Directory),
             Op::Symlink(path) => self.is_free(path) && self.create(path, Kind::Symlink),
@@ -125,6 +109,10 @@ impl Tree {
                 self.names.get(path).is_some_and(|e| e.kind != Kind::Directory) && self.remove(path)
             }
             Op::UnlinkOpen(path) => self.file(path).is_some() && self.remove(path),
+            Op::RemoveOpen(path) => {
+                let write = FileOp::Write { way: Way::Direct, offset: 0, len: LAST_WRITE };
+                self.change_file(path, write, content) && self.remove(path)
+            }
             Op::RemoveDir(path) => {
                 let is_dir = self.names.get(path).is_some_and(|e| e.kind == Kind::Directory);
                 is_dir && !self.has_children(path) && self.remove(path)
@@ -138,30 +126,8 @@ impl Tree {
                 let has = self.names.get(path).is_some_and(|entry| entry.attributes.xattr.is_some());
                 has && self.change(path, |attributes| attributes.xattr = None)
             }
-            _ => self.file(op.target()).is_some_and(|key| change_data(&mut self.files[key], op, byte)),
+            Op::File(path, op) => self.change_file(path, op, content),
         }
-    }
-
-    /// Returns the tree of the thread whose directory is `root`, by the paths below it, with the
-    /// thread's names in [`COMMON`].
-    #[must_use]
-    pub fn below(&self, root: &str) -> Self {
-        let mut below = Self::default();
-        let mut keys = BTreeMap::new();
-        for (path, entry) in &self.names {
-            let Some(path) = path_below(root, path) else { continue };
-            let mut entry = entry.clone();
-            if let Kind::File(key) = &mut entry.kind {
-                let next = below.files.len();
-                let new = *keys.entry(*key).or_insert(next);
-                if new == next {
-                    below.files.push(self.files[*key].clone());
-                }
-                *key = new;
-            }
-            below.names.insert(path, entry);
-        }
-        below
     }
 
     /// Compares all names, attributes and contents.
@@ -173,8 +139,7 @@ impl Tree {
             return Err(format!("names are {:?}, not {:?}", found.names, self.names));
         }
         for path in self.names.keys() {
-            let contents = |tree: &Self| tree.file(path).map(|key| tree.files[key].clone());
-            if contents(self) != contents(found) {
+            if self.bytes(path) != found.bytes(path) {
                 return Err(format!("{path} has other contents"));
             }
         }
@@ -186,7 +151,7 @@ impl Tree {
             Kind::Directory => 0o755,
             Kind::Symlink => 0o777,
             Kind::File(_) => {
-                self.files.push(Vec::new());
+                self.files.push(Arc::default());
                 0o644
             }
         };
@@ -264,6 +229,23 @@ impl Tree {
         true
     }
 
+    /// Changes the contents of a file. Returns false if the operation would fail.
+    fn change_file(&mut self, path: &str, op: FileOp, content: Content) -> bool {
+        let Some(key) = self.file(path) else { return false };
+        let size = self.files[key].size();
+        let is_possible = match op {
+            // Direct appends need whole sectors.
+            FileOp::Append { way, .. } => !way.is_direct() || size.is_multiple_of(SECTOR as u64),
+            FileOp::CollapseRange { offset, len } => offset + len < size,
+            FileOp::InsertRange { offset, .. } => offset < size,
+            _ => true,
+        };
+        if is_possible && op.changes() {
+            Arc::make_mut(&mut self.files[key]).apply(op, content);
+        }
+        is_possible
+    }
+
     /// Changes the attributes of all names of an inode.
     fn change(&mut self, path: &str, change: impl Fn(&mut Attributes)) -> bool {
         let Some(kind) = self.names.get(path).map(|entry| entry.kind.clone()) else { return false };
@@ -276,27 +258,6 @@ impl Tree {
     }
 }
 
-/// Returns the path on the volume of `path` of the thread whose directory is `root`; the empty path
-/// is the directory itself.
-pub fn path_on_volume(root: &str, path: &str) -> String {
-    match path.strip_prefix(COMMON) {
-        Some("") => COMMON.to_owned(),
-        Some(rest) if rest.starts_with('/') => format!("{COMMON}{root}-{}", &rest[1..]),
-        _ => format!("{root}{path}"),
-    }
-}
-
-/// The reverse of [`path_on_volume`]. `None` for a path of another thread.
-fn path_below(root: &str, path: &str) -> Option<String> {
-    if path == COMMON {
-        return Some(path.to_owned());
-    }
-    if let Some(name) = path.strip_prefix(COMMON).and_then(|path| path.strip_prefix(root)) {
-        return name.strip_prefix('-').map(|name| format!("{COMMON}/{name}"));
-    }
-    path.strip_prefix(root).filter(|path| path.starts_with('/')).map(str::to_owned)
-}
-
 /// Returns the permissions that an operation sets.
 pub fn mode_of(byte: u8) -> u16 {
     0o600 + u16::from(byte % 0x10)
@@ -304,42 +265,4 @@ pub fn mode_of(byte: u8) -> u16 {
 
 fn is_file(entry: &Entry) -> bool {
     matches!(entry.kind, Kind::File(_))
-}
-
-/// Changes the contents of a file; returns false if the operation would fail.
-fn change_data(bytes: &mut Vec<u8>, op: &Op, byte: u8) -> bool {
-    let size = bytes.len() as u64;
-    match *op {
-        Op::Write(_, offset, _) => fill(bytes, offset, PIECE, byte, true),
-        Op::WriteShort(_) => fill(bytes, 0, SHORT, byte, true),
-        // Direct appends need whole sectors.
-        Op::Append(_, Way::Direct | Way::Queued) if !size.is_multiple_of(SECTOR as u64) => return false,
-        Op::Append(..) => fill(bytes, size, PIECE, byte, true),
-        Op::SetLen(_, len) => bytes.resize(index(len), 0),
-        Op::Allocate(_, offset, keep_size) if !keep_size => {
-            bytes.resize(index((offset + PIECE).max(size)), 0)
-        }
-        Op::Allocate(..) => {}
-        Op::Punch(_, offset) => fill(bytes, offset, PIECE, 0, false),
-        Op::Zero(_, offset, keep_size) => fill(bytes, offset, PIECE, 0, !keep_size),
-        Op::Collapse(_) if size > 2 * PIECE => drop(bytes.drain(index(PIECE)..index(2 * PIECE))),
-        Op::Insert(_) if size > PIECE => {
-            bytes.splice(index(PIECE)..index(PIECE), std::iter::repeat_n(0, index(PIECE)));
-        }
-        _ => return false,
-    }
-    true
-}
-
-fn fill(bytes: &mut Vec<u8>, offset: u64, len: u64, byte: u8, grows: bool) {
-    if grows {
-        bytes.resize(bytes.len().max(index(offset + len)), 0);
-    }
-    let end = index(offset + len).min(bytes.len());
-    let start = index(offset).min(end);
-    bytes[start..end].fill(byte);
-}
-
-fn index(offset: u64) -> usize {
-    testkit::ops::content::index(offset)
 }

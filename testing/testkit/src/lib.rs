@@ -17,8 +17,8 @@
 //! | [`served`] | images of tests on a network block device |
 //! | [`command`] | the command `parext4` on an image |
 //! | `fuse_mount`, `kernel_mount` (feature `mount`) | images mounted by `parext4 mount`, and by the kernel |
-//! | [`ops`] | the operations of random tests, and models of their effect |
-//! | [`workload`] | random operations on a volume, with a model of it |
+//! | [`ops`] | the operations of random tests, models of their effect, and what a crash may leave of it |
+//! | [`workload`] | random operations on a volume |
 //! | [`history`], [`linearizability`] | what threads did to one file, and whether one order of operations explains it |
 //! | [`access_list`] | access control lists as bytes |
 //! | [`damage`] | hostile images: damage to every structure, and all uses of a damaged volume |

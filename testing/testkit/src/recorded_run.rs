@@ -7,8 +7,8 @@ use parext4::device::RecordingDevice;
 use parext4::{Device, MemDevice, Volume};
 
 use crate::durability::DurabilityModel;
+use crate::ops::{Content, Op, Runner};
 use crate::volume::untimed;
-use crate::workload::{Operation, run};
 
 /// The model of a crash from this event on.
 #[derive(Debug)]
@@ -62,12 +62,12 @@ impl RecordedRun {
     ///
     /// # Panics
     /// If it fails.
-    pub fn step(&mut self, volume: &Volume, model: &mut DurabilityModel, operation: &Operation) {
+    pub fn step(&mut self, volume: &Volume, model: &mut DurabilityModel, (op, content): (Op, Content)) {
         let events = self.device.events();
-        model.begin(operation);
+        model.begin(op, content);
         self.mark_begun(events, model);
-        run(volume, operation).unwrap_or_else(|e| panic!("{operation:?}: {e}"));
-        model.succeeded(operation);
+        Runner::new(volume).run(&op, content).unwrap_or_else(|e| panic!("{op:?}: {e}"));
+        model.succeeded();
         self.mark_ended(model);
     }
 

@@ -99,9 +99,9 @@ impl Sequence {
                 self
             }
             _ => {
-                if let Some(operation) = workload.choose(self.model.state()) {
+                if let Some(operation) = workload.choose(self.model.tree()) {
                     self.before = self.run.device.events();
-                    self.run.step(&self.volume, &mut self.model, &operation);
+                    self.run.step(&self.volume, &mut self.model, operation);
                 }
                 self
             }

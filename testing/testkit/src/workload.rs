@@ -1,99 +1,23 @@
-//! A sequence of operations of all kinds, determined by choices, with a model of the state after
-//! each.
-
-#![allow(missing_docs, reason = "the fields and variants explain themselves")]
-
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use parext4::{DirectFile, Error, File, FileSize, OpenOptions, Volume};
+//! A sequence of operations of all kinds, determined by choices.
 
 use crate::choices::Choices;
+use crate::ops::{Content, FileOp, Op, Tree, Way};
 use crate::rng::Rng;
-use crate::sector::{SECTOR, Seen, Stamp, filled};
-use crate::volume::DirectFiles as _;
+use crate::sector::{SECTOR, Stamp};
 
 /// The file number of all sectors. Their sequence numbers tell the files apart.
 pub const FILE: u32 = 1;
 
 /// Sectors of the longest request.
 const LONGEST: u64 = 128;
+/// The directories, and in each the names of files.
 const DIRECTORIES: [&str; 4] = ["/a", "/a/b", "/c", "/c/d"];
-
-/// The meaning of a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Name {
-    Directory,
-    /// A file; a rename keeps its number.
-    File(u64),
-}
-
-/// The state of a volume between two operations.
-#[derive(Clone, Debug, Default)]
-pub struct VolumeState {
-    /// All names but `/` and `/lost+found`.
-    pub names: BTreeMap<String, Name>,
-    /// The sectors of every file, including files without a name.
-    pub files: BTreeMap<u64, Arc<Vec<Seen>>>,
-}
-
-/// One call, or several that belong together.
-#[derive(Clone, Debug)]
-pub enum Operation {
-    MakeDirectory(String),
-    RemoveDirectory(String),
-    Create {
-        path: String,
-        number: u64,
-    },
-    Write {
-        path: String,
-        first: u64,
-        sectors: u64,
-        sequence: u64,
-    },
-    Append {
-        path: String,
-        sectors: u64,
-        sequence: u64,
-    },
-    /// Through the page cache.
-    WriteBuffered {
-        path: String,
-        first: u64,
-        sectors: u64,
-        sequence: u64,
-    },
-    PunchHole {
-        path: String,
-        first: u64,
-        sectors: u64,
-    },
-    SetLen {
-        path: String,
-        sectors: u64,
-    },
-    Allocate {
-        path: String,
-        first: u64,
-        sectors: u64,
-        keep_size: bool,
-    },
-    Rename {
-        from: String,
-        to: String,
-    },
-    /// Gives a file a further name.
-    Link {
-        from: String,
-        to: String,
-    },
-    Remove(String),
-    /// Removes a file that is open, writes to it, syncs, and closes it.
-    RemoveOpen(String),
-    SyncFile(String),
-    SyncVolume,
-}
+const FILES: [[&str; 3]; 4] = [
+    ["/a/0", "/a/1", "/a/2"],
+    ["/a/b/0", "/a/b/1", "/a/b/2"],
+    ["/c/0", "/c/1", "/c/2"],
+    ["/c/d/0", "/c/d/1", "/c/d/2"],
+];
 
 /// Chooses operations.
 #[derive(Debug)]
@@ -138,220 +62,68 @@ impl<C: Choices> Workload<C> {
         self
     }
 
-    /// Returns an operation that succeeds on a volume in `state`.
-    pub fn next(&mut self, state: &VolumeState) -> Operation {
+    /// Returns an operation that succeeds on a volume with this tree, and what it writes.
+    pub fn next(&mut self, tree: &Tree) -> (Op, Content) {
         loop {
-            if let Some(operation) = self.choose(state) {
+            if let Some(operation) = self.choose(tree) {
                 return operation;
             }
         }
     }
 
     /// Like [`next`](Self::next), or `None` if the operation that was chosen would not succeed.
-    pub fn choose(&mut self, state: &VolumeState) -> Option<Operation> {
-        let path = self.path();
-        let exists = state.names.contains_key(&path);
+    pub fn choose(&mut self, tree: &Tree) -> Option<(Op, Content)> {
         self.sequence += 1;
-        let sequence = self.sequence;
-        let kind = self.choices.below(100);
-        if kind < 12 {
-            let directory = DIRECTORIES[usize::try_from(self.choices.below(4)).unwrap()].to_owned();
-            return directory_operation(directory, state);
-        }
-        if kind < 15 {
-            return Some(Operation::SyncVolume);
-        }
-        if !exists {
-            let possible = state.names.contains_key(parent(&path));
-            return possible.then_some(Operation::Create { path, number: sequence });
-        }
-        let (first, sectors) = (self.choices.below(LONGEST), self.choices.log_uniform(LONGEST));
-        if self.more && self.choices.chance(30) {
-            return self.choose_more(state, path, (first, sectors), sequence);
-        }
-        Some(match kind {
-            15..40 => Operation::Write { path, first, sectors, sequence },
-            40..55 => Operation::Append { path, sectors, sequence },
-            55..62 => Operation::SetLen { path, sectors: first },
-            62..70 if !self.allocates => return None,
-            62..70 => Operation::Allocate { path, first, sectors, keep_size: self.choices.chance(50) },
-            70..78 => {
-                let to = self.path();
-                // A rename of one name of a file to another one of it does nothing.
-                let possible =
-                    state.names.contains_key(parent(&to)) && state.names.get(&to) != state.names.get(&path);
-                return possible.then_some(Operation::Rename { from: path, to });
-            }
-            78..82 => Operation::Remove(path),
-            82..86 => Operation::RemoveOpen(path),
-            _ => Operation::SyncFile(path),
-        })
+        let stamp = Stamp { file: FILE, writer: 0, sequence: self.sequence, origin: 0 };
+        let (op, content) = (self.choose_op(tree), Content::Stamp(stamp));
+        op.filter(|op| tree.after(op, content).is_some()).map(|op| (op, content))
     }
 
-    fn choose_more(
-        &mut self,
-        state: &VolumeState,
-        path: String,
-        (first, sectors): (u64, u64),
-        sequence: u64,
-    ) -> Option<Operation> {
-        Some(match self.choices.below(4) {
-            0 => Operation::PunchHole { path, first, sectors },
-            1 => {
-                let to = self.path();
-                let possible = state.names.contains_key(parent(&to)) && !state.names.contains_key(&to);
-                return possible.then_some(Operation::Link { from: path, to });
-            }
-            _ => Operation::WriteBuffered { path, first, sectors, sequence },
-        })
+    fn choose_op(&mut self, tree: &Tree) -> Option<Op> {
+        let path = self.path();
+        let kind = self.choices.below(100);
+        if kind < 12 {
+            let directory = *self.choices.pick(&DIRECTORIES);
+            let is_there = tree.names.contains_key(directory);
+            return Some(if is_there { Op::RemoveDir(directory) } else { Op::MakeDir(directory) });
+        }
+        if kind < 15 {
+            return Some(Op::SyncVolume);
+        }
+        if !tree.names.contains_key(path) {
+            return Some(Op::Create(path));
+        }
+        let offset = self.choices.below(LONGEST) * SECTOR as u64;
+        let len = self.choices.log_uniform(LONGEST) * SECTOR as u64;
+        if self.more && self.choices.chance(30) {
+            return Some(self.choose_more(path, offset, len));
+        }
+        let way = Way::Direct;
+        let op = match kind {
+            15..40 => FileOp::Write { way, offset, len },
+            40..55 => FileOp::Append { way, len },
+            55..62 => FileOp::SetLen { size: offset },
+            62..70 if !self.allocates => return None,
+            62..70 => FileOp::Allocate { offset, len, keep_size: self.choices.chance(50) },
+            70..78 => return Some(Op::Rename(path, self.path())),
+            78..82 => return Some(Op::Unlink(path)),
+            82..86 => return Some(Op::RemoveOpen(path)),
+            _ => FileOp::SyncAll { way },
+        };
+        Some(Op::File(path, op))
+    }
+
+    fn choose_more(&mut self, path: &'static str, offset: u64, len: u64) -> Op {
+        match self.choices.below(4) {
+            0 => Op::File(path, FileOp::PunchHole { offset, len }),
+            1 => Op::Link(path, self.path()),
+            _ => Op::File(path, FileOp::Write { way: Way::Buffered, offset, len }),
+        }
     }
 
     /// Returns a name for a file.
-    fn path(&mut self) -> String {
-        let directory = DIRECTORIES[usize::try_from(self.choices.below(4)).unwrap()];
-        format!("{directory}/{}", self.choices.below(3))
-    }
-}
-
-fn parent(path: &str) -> &str {
-    path.rsplit_once('/').map_or("", |(parent, _)| parent)
-}
-
-fn directory_operation(directory: String, state: &VolumeState) -> Option<Operation> {
-    if !state.names.contains_key(&directory) {
-        let above = parent(&directory);
-        return (above.is_empty() || state.names.contains_key(above))
-            .then_some(Operation::MakeDirectory(directory));
-    }
-    let below = format!("{directory}/");
-    let empty = !state.names.keys().any(|path| path.starts_with(&below));
-    empty.then_some(Operation::RemoveDirectory(directory))
-}
-
-fn data(first: u64, sectors: u64, sequence: u64) -> Vec<u8> {
-    filled(first, sectors, stamp(sequence))
-}
-
-fn stamp(sequence: u64) -> Stamp {
-    Stamp { file: FILE, writer: 0, sequence, origin: 0 }
-}
-
-/// Runs `operation` on the volume.
-///
-/// # Errors
-/// The error of the first call that fails.
-pub fn run(volume: &Volume, operation: &Operation) -> Result<(), Error> {
-    let bytes = |sectors: u64| sectors * SECTOR as u64;
-    let open = |path: &str| volume.direct_file(path);
-    match operation {
-        Operation::MakeDirectory(path) => volume.create_dir(path, 0o755).map(drop),
-        Operation::RemoveDirectory(path) => volume.remove_dir(path),
-        Operation::Create { path, .. } => volume.create_direct(path).map(drop),
-        Operation::Write { path, first, sectors, sequence } => {
-            open(path)?.write_all_at(&data(*first, *sectors, *sequence), bytes(*first))
-        }
-        Operation::Append { path, sectors, sequence } => {
-            let file = open(path)?;
-            let first = file.size() / SECTOR as u64;
-            file.append(&data(first, *sectors, *sequence)).map(drop)
-        }
-        Operation::WriteBuffered { path, first, sectors, sequence } => {
-            let file = File::new(volume.resolve(path)?, &OpenOptions::read_write())?;
-            file.write_all_at(&data(*first, *sectors, *sequence), bytes(*first)).map(drop)
-        }
-        Operation::PunchHole { path, first, sectors } => {
-            open(path)?.punch_hole(bytes(*first)..bytes(*first + *sectors))
-        }
-        Operation::SetLen { path, sectors } => open(path)?.set_len(bytes(*sectors)),
-        Operation::Allocate { path, first, sectors, keep_size } => {
-            open(path)?.allocate(bytes(*first)..bytes(*first + *sectors), FileSize::kept_if(*keep_size))
-        }
-        Operation::Rename { from, to } => volume.rename(from, to),
-        Operation::Link { from, to } => volume.hard_link(from, to),
-        Operation::Remove(path) => volume.remove_file(path),
-        Operation::RemoveOpen(path) => {
-            let file: DirectFile = open(path)?;
-            volume.remove_file(path)?;
-            file.write_all_at(&data(0, 8, 0), 0)?;
-            volume.sync()
-        }
-        Operation::SyncFile(path) => open(path)?.sync_all(),
-        Operation::SyncVolume => volume.sync(),
-    }
-}
-
-/// Returns the state after `operation`.
-pub fn after(state: &VolumeState, operation: &Operation) -> VolumeState {
-    let mut state = state.clone();
-    match operation {
-        Operation::MakeDirectory(path) => drop(state.names.insert(path.clone(), Name::Directory)),
-        Operation::Create { path, number } => {
-            state.names.insert(path.clone(), Name::File(*number));
-            state.files.insert(*number, Arc::default());
-        }
-        Operation::RemoveDirectory(path) | Operation::Remove(path) => drop(state.names.remove(path)),
-        Operation::RemoveOpen(path) => {
-            state.write(path, 0, 8, 0);
-            state.names.remove(path);
-        }
-        Operation::Write { path, first, sectors, sequence }
-        | Operation::WriteBuffered { path, first, sectors, sequence } => {
-            state.write(path, *first, *sectors, *sequence);
-        }
-        Operation::PunchHole { path, first, sectors } => {
-            let file = state.file(path);
-            let end = usize::try_from(first + sectors).unwrap().min(file.len());
-            file.get_mut(usize::try_from(*first).unwrap()..end).unwrap_or_default().fill(Seen::Zero);
-        }
-        Operation::Append { path, sectors, sequence } => {
-            let end = state.file(path).len() as u64;
-            state.write(path, end, *sectors, *sequence);
-        }
-        Operation::SetLen { path, sectors } => {
-            state.file(path).resize(usize::try_from(*sectors).unwrap(), Seen::Zero);
-        }
-        Operation::Allocate { path, first, sectors, keep_size } => {
-            if !keep_size {
-                state.grow(path, first + sectors);
-            }
-        }
-        Operation::Rename { from, to } => {
-            let name = state.names.remove(from).expect("a name to rename");
-            state.names.insert(to.clone(), name);
-        }
-        Operation::Link { from, to } => {
-            let name = state.names[from];
-            state.names.insert(to.clone(), name);
-        }
-        Operation::SyncFile(_) | Operation::SyncVolume => {}
-    }
-    state
-}
-
-impl VolumeState {
-    /// Returns the number of the file `path`.
-    pub fn number(&self, path: &str) -> u64 {
-        match self.names.get(path) {
-            Some(Name::File(number)) => *number,
-            other => panic!("{path} is {other:?}, not a file"),
-        }
-    }
-
-    /// Returns the sectors of the file `path`.
-    pub fn file(&mut self, path: &str) -> &mut Vec<Seen> {
-        let number = self.number(path);
-        Arc::make_mut(self.files.get_mut(&number).expect("a file has sectors"))
-    }
-
-    fn grow(&mut self, path: &str, end: u64) {
-        let file = self.file(path);
-        file.resize(file.len().max(usize::try_from(end).unwrap()), Seen::Zero);
-    }
-
-    fn write(&mut self, path: &str, first: u64, sectors: u64, sequence: u64) {
-        self.grow(path, first + sectors);
-        let first = usize::try_from(first).unwrap();
-        let end = first + usize::try_from(sectors).unwrap();
-        self.file(path)[first..end].fill(Seen::Data(stamp(sequence)));
+    fn path(&mut self) -> &'static str {
+        let files = *self.choices.pick(&FILES);
+        files[usize::try_from(self.choices.below(3)).expect("few files")]
     }
 }

@@ -10,12 +10,14 @@ use std::sync::Arc;
 use parext4::device::{CallInfo, CallKind, FaultDevice, FaultKind, FaultPlan};
 use parext4::{Device, Error, MemDevice, Volume};
 
-use testkit::durability::{DurabilityModel, read};
+use testkit::durability::DurabilityModel;
+use testkit::ops::{Content, Op, Runner, Tree};
+use testkit::sector::identify_all;
 use testkit::settings;
 use testkit::volume::{
     DirectFiles as _, Shape, assert_clean, assert_recovers, recover, untimed, without_error_record,
 };
-use testkit::workload::{Name, Operation, VolumeState, Workload, run};
+use testkit::workload::{FILE, Workload};
 
 const OPERATIONS: usize = 300;
 /// Seed of the workload unless the environment sets one, so that every run fails the same calls.
@@ -34,7 +36,7 @@ struct Outcome {
 struct Case<'a> {
     base: &'a MemDevice,
     shape: Shape,
-    operations: &'a [Operation],
+    operations: &'a [(Op, Content)],
     plan: FaultPlan,
 }
 
@@ -47,18 +49,20 @@ impl Case<'_> {
             Ok(volume) => volume,
             Err(error) => return Outcome { error: Some(error), during: Some("open".into()), ..outcome },
         };
-        for operation in self.operations {
-            outcome.story.begin(operation);
-            let result = run(&volume, operation);
+        let mut runner = Runner::new(&volume);
+        for &(op, content) in self.operations {
+            outcome.story.begin(op, content);
+            let result = runner.run(&op, content);
             if device.failed().is_some() && outcome.during.is_none() {
-                outcome.during = Some(format!("{operation:?}"));
+                outcome.during = Some(format!("{op:?}"));
             }
             if let Err(error) = result {
                 outcome.error = Some(error);
                 break;
             }
-            outcome.story.succeeded(operation);
+            outcome.story.succeeded();
         }
+        drop(runner);
         if device.failed().is_some() {
             self.after_the_fault(device, &volume, &outcome);
         }
@@ -83,7 +87,7 @@ impl Case<'_> {
             for (name, result) in [
                 ("mkdir", volume.create_dir("/after", 0o755).map(drop)),
                 ("sync", volume.sync()),
-                ("open and write", self.write_somewhere(volume, outcome.story.durable_state())),
+                ("open and write", self.write_somewhere(volume, outcome.story.durable_tree())),
             ] {
                 let stopped = matches!(result, Err(Error::Stopped(_) | Error::Device { .. }));
                 assert!(stopped, "{name} gives {result:?} after {}", what());
@@ -94,20 +98,22 @@ impl Case<'_> {
         }
     }
 
-    fn write_somewhere(&self, volume: &Volume, state: &VolumeState) -> Result<(), Error> {
-        let is_file = |(path, name): (&String, &Name)| matches!(name, Name::File(_)).then(|| path.clone());
-        match state.names.iter().find_map(is_file).and_then(|path| volume.direct_file(path).ok()) {
+    fn write_somewhere(&self, volume: &Volume, tree: &Tree) -> Result<(), Error> {
+        let path = tree.names.keys().find(|path| tree.file(path).is_some());
+        match path.and_then(|path| volume.direct_file(path).ok()) {
             Some(file) => file.write_all_at(&[1; 512], 0),
             None => volume.create_direct("/after").map(drop),
         }
     }
 
-    /// Reads every file.
+    /// Reads every file that has its name.
     fn read_all(&self, volume: &Volume, outcome: &Outcome) -> Result<(), String> {
-        for (path, name) in &outcome.story.state().names {
-            if let (Name::File(_), Ok(file)) = (name, volume.direct_file(path)) {
-                read(&file).map_err(|e| format!("{path}: {e}"))?;
-            }
+        let tree = outcome.story.tree();
+        for path in tree.names.keys().filter(|path| tree.file(path).is_some()) {
+            let Ok(file) = volume.direct_file(path) else { continue };
+            let mut bytes = vec![0; usize::try_from(file.size()).unwrap()];
+            let count = file.read_at(&mut bytes, 0).map_err(|e| format!("{path}: {e}"))?;
+            identify_all(&bytes[..count], FILE, 0).map_err(|e| format!("{path}: {e}"))?;
         }
         Ok(())
     }
@@ -128,8 +134,10 @@ impl Case<'_> {
         let what =
             format!("{:?} in {:?}: {failed:?}, reported as {:?}", self.plan, outcome.during, outcome.error);
         // The deletion of an unused file has no caller to return a read error to.
-        let deletes =
-            outcome.during.as_deref().is_some_and(|op| op.starts_with("Remove") || op.starts_with("Rename"));
+        let deletes = outcome
+            .during
+            .as_deref()
+            .is_some_and(|op| ["Unlink", "Remove", "Rename"].iter().any(|name| op.starts_with(name)));
         // The open reads the superblock alone if the first 4 KiB cannot be read as a whole.
         let is_repeated = failed.offset == 0 && !self.plan.sticky;
         let silent = failed.kind == CallKind::Read && (deletes || is_repeated);
@@ -157,7 +165,7 @@ impl Case<'_> {
 }
 
 /// Returns the operations of a run without faults, and its number of calls of a kind.
-fn rehearse(base: &MemDevice, kind: FaultKind, seed: u64) -> (Vec<Operation>, u64) {
+fn rehearse(base: &MemDevice, kind: FaultKind, seed: u64) -> (Vec<(Op, Content)>, u64) {
     let memory = Arc::new(base.fork());
     let device = Arc::new(FaultDevice::new(memory, FaultPlan::default().kind(kind)));
     let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).expect("open");
@@ -165,10 +173,10 @@ fn rehearse(base: &MemDevice, kind: FaultKind, seed: u64) -> (Vec<Operation>, u6
     let mut story = DurabilityModel::new(4096);
     let mut operations = Vec::new();
     for _ in 0..OPERATIONS {
-        let operation = workload.next(story.state());
-        story.begin(&operation);
-        run(&volume, &operation).unwrap_or_else(|e| panic!("{operation:?}: {e}"));
-        operations.push(operation);
+        let (op, content) = workload.next(story.tree());
+        story.begin(op, content);
+        Runner::new(&volume).run(&op, content).unwrap_or_else(|e| panic!("{op:?}: {e}"));
+        operations.push((op, content));
     }
     story.all_durable();
     story.check(&volume).expect("the operations");

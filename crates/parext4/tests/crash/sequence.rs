@@ -14,13 +14,14 @@ use parext4::device::RecordingDevice;
 use parext4::{Device, DirectFile, MemDevice, Volume, VolumeOptions};
 use parext4_format::superblock::Superblock;
 use testkit::crash_states::{CrashState, for_each_crash_state};
-use testkit::durability::{DurabilityModel, read};
+use testkit::durability::DurabilityModel;
+use testkit::ops::{Content, FileModel, FileOp, Op, Way, read_tree};
 use testkit::recorded_run::RecordedRun;
 use testkit::rng::Rng;
-use testkit::sector::{SECTOR, Seen, Stamp, fill_append, filled};
+use testkit::sector::{SECTOR, Stamp, fill_append, filled};
 use testkit::settings;
 use testkit::volume::{DirectFiles as _, Shape, assert_clean, assert_recovers, untimed};
-use testkit::workload::{FILE, Operation, Workload};
+use testkit::workload::{FILE, Workload};
 
 const OPERATIONS: usize = 240;
 /// e2fsck checks one of this many consecutive crash states.
@@ -32,6 +33,8 @@ const LATER: &str = "/later";
 /// How many times several threads write one file at once between operations.
 const PARALLEL: usize = 70;
 const THREADS: u64 = 4;
+/// The files that the threads write, one after the other.
+const SHARED: [&str; 4] = ["/parallel-0", "/parallel-1", "/parallel-2", "/parallel-3"];
 /// How many times the volume is synced in between.
 const SYNCS: u32 = 8;
 
@@ -67,8 +70,8 @@ impl Recording {
             if number % PARALLEL == PARALLEL / 2 {
                 self.parallel(&volume, &mut model, number as u64);
             }
-            let operation = workload.next(model.state());
-            self.run.step(&volume, &mut model, &operation);
+            let operation = workload.next(model.tree());
+            self.run.step(&volume, &mut model, operation);
         }
         volume.close().expect("close");
         model.all_durable();
@@ -78,15 +81,18 @@ impl Recording {
     /// Several threads write into preallocated blocks, append to the same file, and sync it, all at
     /// once.
     fn parallel(&mut self, volume: &Volume, model: &mut DurabilityModel, number: u64) {
-        let path = format!("/parallel-{number}");
-        self.run.step(volume, model, &Operation::Create { path: path.clone(), number: 1_000_000 + number });
+        let path = SHARED[usize::try_from(number).unwrap() / PARALLEL];
+        // It writes nothing.
+        let content = Content::Byte(0);
+        self.run.step(volume, model, (Op::Create(path), content));
+        let size = 256 * SECTOR as u64;
         let ahead = if self.extents {
-            Operation::Allocate { path: path.clone(), first: 0, sectors: 256, keep_size: false }
+            FileOp::Allocate { offset: 0, len: size, keep_size: false }
         } else {
-            Operation::SetLen { path: path.clone(), sectors: 256 }
+            FileOp::SetLen { size }
         };
-        self.run.step(volume, model, &ahead);
-        let file = volume.direct_file(&path).expect("open_file");
+        self.run.step(volume, model, (Op::File(path, ahead), content));
+        let file = volume.direct_file(path).expect("open_file");
 
         let events = self.run.device.events();
         std::thread::scope(|scope| {
@@ -101,15 +107,17 @@ impl Recording {
                 std::thread::yield_now();
             }
         });
-        let contents = read(&file).expect("the data of the threads");
-        let zeros = vec![Seen::Zero; contents.len()];
-        for contents in [zeros, contents] {
-            let mut state = model.state().clone();
-            *state.file(&path) = contents;
-            model.push(state);
+        let found = read_tree(volume, "").expect("the data of the threads");
+        let bytes = found.bytes(path).expect("it exists").to_vec();
+        testkit::sector::identify_all(&bytes, FILE, 0).expect("the data of the threads");
+        for contents in [vec![0; bytes.len()], bytes] {
+            let mut tree = model.tree().clone();
+            let key = tree.file(path).expect("it exists");
+            tree.files[key] = Arc::new(FileModel::of(contents));
+            model.begin_as(Op::File(path, FileOp::SyncData { way: Way::Direct }), tree);
         }
         self.run.mark_begun(events, model);
-        self.run.step(volume, model, &Operation::SyncFile(path));
+        self.run.step(volume, model, (Op::File(path, FileOp::SyncAll { way: Way::Direct }), content));
     }
 
     /// Checks all crash states of the run, and returns their number.

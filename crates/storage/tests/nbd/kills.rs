@@ -5,9 +5,10 @@ use super::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use testkit::durability::DurabilityModel;
+use testkit::ops::Runner;
 use testkit::settings;
 use testkit::volume::assert_clean_file;
-use testkit::workload::{Workload, run};
+use testkit::workload::Workload;
 
 fn locked(model: &Mutex<DurabilityModel>) -> MutexGuard<'_, DurabilityModel> {
     model.lock().unwrap_or_else(PoisonError::into_inner)
@@ -21,10 +22,10 @@ fn work(volume: &Volume, model: &Mutex<DurabilityModel>, seed: u64, stop: &Atomi
     let mut workload = Workload::new(seed);
     let mut operations = 0;
     while !stop.load(Ordering::Relaxed) {
-        let operation = workload.next(locked(model).state());
-        locked(model).begin(&operation);
-        run(volume, &operation).unwrap_or_else(|error| panic!("seed {seed}: {operation:?}: {error}"));
-        locked(model).succeeded(&operation);
+        let (op, content) = workload.next(locked(model).tree());
+        locked(model).begin(op, content);
+        Runner::new(volume).run(&op, content).unwrap_or_else(|error| panic!("seed {seed}: {op:?}: {error}"));
+        locked(model).succeeded();
         operations += 1;
     }
     operations

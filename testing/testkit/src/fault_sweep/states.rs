@@ -6,6 +6,8 @@ use std::sync::Arc;
 use parext4::InodeNo;
 
 use super::snapshot::Snapshot;
+use crate::ops::Zeros;
+use crate::ops::crash_oracle::is_at;
 use crate::sector::SECTOR;
 
 /// The state before the first step of a workload, and after each, as a run without faults had them.
@@ -90,11 +92,7 @@ fn check_file(found: &[u8], possible: &[&Arc<Vec<u8>>]) -> Result<(), String> {
     }
     for (number, sector) in found.chunks(SECTOR).enumerate() {
         let start = number * SECTOR;
-        let is_possible = possible.iter().any(|data| {
-            let known = data.get(start..).unwrap_or_default();
-            let (seen, rest) = sector.split_at(known.len().min(sector.len()));
-            *seen == known[..seen.len()] && rest.iter().all(|&byte| byte == 0)
-        });
+        let is_possible = possible.iter().any(|data| is_at(sector, data, start, Zeros::PastTheEnd));
         if !is_possible {
             let bytes = &sector[..sector.len().min(16)];
             return Err(format!("sector {number} was never {bytes:02x?}..., of {} bytes", found.len()));

@@ -6,10 +6,9 @@ use std::process::Command;
 
 use parext4::{NewInode, SetAttributes, Special, Timestamp, Volume, XattrMode};
 use rustix::fs::{XattrFlags, setxattr};
-use testkit::durability::{self, DurabilityModel};
+use testkit::ops::{Runner, Tree};
 use testkit::tool;
-use testkit::volume::DirectFiles as _;
-use testkit::workload::{Name, Workload, run};
+use testkit::workload::Workload;
 
 /// Number of random operations on each volume.
 const OPERATIONS: usize = 120;
@@ -40,24 +39,21 @@ pub fn populate(root: &Path) {
 /// Random changes, with a model of their result.
 pub struct Changes {
     workload: Workload,
-    model: DurabilityModel,
+    tree: Tree,
 }
 
 impl Changes {
     pub fn new(seed: u64, extents: bool) -> Self {
-        let workload = Workload::new(seed).with_extents(extents);
-        Self { workload, model: DurabilityModel::new(4096) }
+        Self { workload: Workload::new(seed).with_extents(extents), tree: Tree::default() }
     }
 
     /// Changes a volume that [`populate`] has filled.
     pub fn make(&mut self, volume: &Volume) {
         for _ in 0..OPERATIONS {
-            let operation = self.workload.next(self.model.state());
-            self.model.begin(&operation);
-            run(volume, &operation).unwrap_or_else(|error| panic!("{operation:?}: {error}"));
-            self.model.succeeded(&operation);
+            let (op, content) = self.workload.next(&self.tree);
+            Runner::new(volume).run(&op, content).unwrap_or_else(|error| panic!("{op:?}: {error}"));
+            self.tree = self.tree.after(&op, content).expect("it has succeeded");
         }
-        self.model.all_durable();
         let root = volume.root().unwrap();
         let many = root.lookup(b"many").unwrap();
         for n in 0..MANY {
@@ -92,14 +88,10 @@ impl Changes {
     /// Checks the names and the data of the random operations, on a volume that has other names
     /// besides.
     pub fn check(&self, volume: &Volume) {
-        let state = self.model.state();
-        for (path, name) in &state.names {
-            match name {
-                Name::Directory => assert!(volume.read_dir(path).is_ok(), "{path}"),
-                Name::File(number) => {
-                    let seen = durability::read(&volume.direct_file(path).unwrap());
-                    assert!(seen.as_ref() == Ok(&*state.files[number]), "{path}: {seen:?}");
-                }
+        for path in self.tree.names.keys() {
+            match self.tree.bytes(path) {
+                None => assert!(volume.read_dir(path).is_ok(), "{path}"),
+                Some(bytes) => assert!(volume.read(path).unwrap() == bytes, "{path}"),
             }
         }
     }

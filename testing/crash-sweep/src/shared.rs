@@ -6,13 +6,13 @@ mod moved;
 
 use std::sync::Arc;
 
-use parext4::device::AlignedBuf;
-use parext4::{DirectFile, Error, File, FileSize, IoFlags, IoRequest, OpenOptions, Result, Volume};
+use parext4::{Error, FileSize, OpenOptions, Result, Volume};
 use parking_lot::Mutex;
 use testkit::history::Clock;
-use testkit::ops::{Tree, Way};
+use testkit::ops::{Content, FileHandles, FileOp, Outcome, Tree, Way};
 use testkit::rng::Rng;
-use testkit::sector::{SECTOR, Seen, Stamp, fill, fill_append, identify_all};
+use testkit::sector::{SECTOR, Seen, Stamp, identify_all};
+use testkit::volume::DirectFiles as _;
 
 use crate::op::PIECE;
 use crate::record::Recorder;
@@ -32,25 +32,11 @@ const MAX_SECTORS: u64 = 48;
 /// Sectors of a collapse or an insertion, and of its alignment.
 const STEP: u64 = PIECE / SECTOR as u64;
 
-/// A change of one of the files.
+/// A change of one of the files, or a sync of it.
 #[derive(Clone, Copy, Debug)]
-pub enum Change {
-    /// An append of sectors to one of the files.
-    Append(usize, Way, u64),
-    /// A write of sectors of one of the files.
-    Write(usize, Way, SectorRange),
-    /// A hole in a region.
-    Punch(SectorRange),
-    /// Zeros in a region.
-    Zero(SectorRange),
-    /// A sync of one of the files.
-    Sync(usize),
-    /// Another size of the file that is moved, in sectors.
-    SetLen(u64),
-    /// A collapse of `STEP` sectors of the file that is moved, from a sector on.
-    Collapse(u64),
-    /// An insertion of `STEP` sectors into the file that is moved, before a sector.
-    Insert(u64),
+pub struct Change {
+    file: usize,
+    op: FileOp,
 }
 
 /// Sectors of a file.
@@ -60,6 +46,13 @@ pub struct SectorRange {
     end: u64,
 }
 
+impl SectorRange {
+    /// Returns the sectors of a range of bytes.
+    fn of(offset: u64, len: u64) -> Self {
+        Self { first: offset / SECTOR as u64, end: (offset + len) / SECTOR as u64 }
+    }
+}
+
 impl Change {
     /// Returns a random change by a thread. Files without extents have no zeros, collapses and
     /// insertions.
@@ -67,34 +60,41 @@ impl Change {
         let way = [Way::Buffered, Way::Direct, Way::Queued][usize::try_from(rng.below(3)).expect("few")];
         let region = u64::from(thread) * REGIONS + rng.below(REGIONS);
         let skipped = rng.below(REGION - 1);
-        let first = region * REGION + skipped;
-        let place = SectorRange { first, end: first + 1 + rng.below(REGION - skipped) };
+        let (offset, len) = (bytes(region * REGION + skipped), bytes(1 + rng.below(REGION - skipped)));
         match rng.below(14) {
-            0..=3 => Self::Append(APPENDED, way, 1 + rng.below(MAX_GROWTH)),
-            4..=6 => Self::Write(AHEAD, way, place),
-            7 => Self::Punch(place),
-            8 if has_extents => Self::Zero(place),
-            9..=12 => Self::of_moved(rng, way, has_extents),
-            _ => Self::Sync(usize::try_from(rng.below(PATHS.len() as u64)).expect("few")),
+            0..=3 => Self { file: APPENDED, op: append(rng, way) },
+            4..=6 => Self { file: AHEAD, op: FileOp::Write { way, offset, len } },
+            7 => Self { file: AHEAD, op: FileOp::PunchHole { offset, len } },
+            8 if has_extents => Self { file: AHEAD, op: FileOp::ZeroRange { offset, len, keep_size: true } },
+            9..=12 => Self { file: MOVED, op: op_on_moved(rng, way, has_extents) },
+            _ => Self { file: usize::try_from(rng.below(PATHS.len() as u64)).expect("few"), op: SYNC },
         }
     }
+}
 
-    /// Returns a random change of the file that is moved.
-    fn of_moved(rng: &mut Rng, way: Way, has_extents: bool) -> Self {
-        let sector = rng.below(MAX_SECTORS - MAX_GROWTH);
-        match rng.below(8) {
-            0 | 1 => Self::Append(MOVED, way, 1 + rng.below(MAX_GROWTH)),
-            2 | 3 => Self::Write(
-                MOVED,
-                way,
-                SectorRange { first: sector, end: sector + 1 + rng.below(MAX_GROWTH) },
-            ),
-            4 if has_extents => Self::Collapse(sector / STEP * STEP),
-            5 if has_extents => Self::Insert(sector / STEP * STEP),
-            6 => Self::Sync(MOVED),
-            _ => Self::SetLen(sector),
-        }
+/// A sync of a file.
+const SYNC: FileOp = FileOp::SyncData { way: Way::Direct };
+
+fn append(rng: &mut Rng, way: Way) -> FileOp {
+    FileOp::Append { way, len: bytes(1 + rng.below(MAX_GROWTH)) }
+}
+
+/// Returns a random change of the file that is moved.
+fn op_on_moved(rng: &mut Rng, way: Way, has_extents: bool) -> FileOp {
+    let sector = rng.below(MAX_SECTORS - MAX_GROWTH);
+    let (step, len) = (bytes(sector / STEP * STEP), bytes(STEP));
+    match rng.below(8) {
+        0 | 1 => append(rng, way),
+        2 | 3 => FileOp::Write { way, offset: bytes(sector), len: bytes(1 + rng.below(MAX_GROWTH)) },
+        4 if has_extents => FileOp::CollapseRange { offset: step, len },
+        5 if has_extents => FileOp::InsertRange { offset: step, len },
+        6 => SYNC,
+        _ => FileOp::SetLen { size: bytes(sector) },
     }
+}
+
+fn bytes(sectors: u64) -> u64 {
+    sectors * SECTOR as u64
 }
 
 /// A change that a thread has begun.
@@ -143,9 +143,7 @@ pub struct Shared {
 /// The handles of one thread.
 pub struct Handles<'a> {
     shared: &'a Shared,
-    volume: &'a Volume,
-    direct: Vec<DirectFile>,
-    buffered: Vec<File>,
+    files: Vec<FileHandles>,
     thread: u8,
     sequence: u64,
 }
@@ -188,10 +186,9 @@ impl Shared {
     /// # Errors
     /// The errors of opening the files.
     pub fn handles<'a>(&'a self, volume: &'a Volume, thread: u8) -> Result<Handles<'a>> {
-        let open = |path| volume.open_direct(path, &OpenOptions::read_write());
-        let direct = PATHS.into_iter().map(open).collect::<Result<Vec<_>>>()?;
-        let buffered = direct.iter().map(DirectFile::buffered).collect::<Result<Vec<_>>>()?;
-        Ok(Handles { shared: self, volume, direct, buffered, thread, sequence: self.sequence })
+        let open = |path| FileHandles::new(volume, volume.direct_file(path)?);
+        let files = PATHS.into_iter().map(open).collect::<Result<Vec<_>>>()?;
+        Ok(Handles { shared: self, files, thread, sequence: self.sequence })
     }
 
     /// Notes that a sync of the volume that began at `began` has returned.
@@ -294,39 +291,41 @@ impl Handles<'_> {
     ///
     /// # Errors
     /// The errors of the call.
-    pub fn run(&mut self, change: Change) -> Result<()> {
-        match change {
-            Change::Append(file, way, sectors) => self.append(file, way, sectors),
-            Change::Write(file, way, place) => self.write(file, way, place),
-            Change::Punch(place) => {
-                self.space(AHEAD, place, |file, offset, len| file.punch_hole(offset..offset + len))
-            }
-            Change::Zero(place) => self.space(AHEAD, place, |file, offset, len| {
-                file.zero_range(offset..offset + len, FileSize::Keep)
-            }),
-            Change::SetLen(sectors) => {
-                let place = SectorRange { first: sectors, end: sectors };
-                self.space(MOVED, place, |file, offset, _| file.set_len(offset))
-            }
-            Change::Collapse(first) => {
-                let place = SectorRange { first, end: first + STEP };
-                self.space(MOVED, place, |file, offset, len| {
-                    unless_short(file.collapse_range(offset..offset + len))
-                })
-            }
-            Change::Insert(first) => {
-                let place = SectorRange { first, end: first + STEP };
-                self.space(MOVED, place, |file, offset, len| {
-                    unless_short(file.insert_range(offset..offset + len))
-                })
-            }
-            Change::Sync(file) => {
-                let began = self.shared.clock.tick();
-                self.direct[file].sync_data()?;
-                self.shared.synced(Some(file), began);
-                Ok(())
-            }
+    pub fn run(&mut self, Change { file, op }: Change) -> Result<()> {
+        if !op.changes() {
+            let began = self.shared.clock.tick();
+            self.files[file].run(op, Content::Byte(0))?;
+            self.shared.synced(Some(file), began);
+            return Ok(());
         }
+        let (place, stamp) = match op {
+            FileOp::Write { offset, len, .. } => (SectorRange::of(offset, len), Some(self.stamp(file))),
+            FileOp::Append { .. } => (SectorRange { first: 0, end: 0 }, Some(self.stamp(file))),
+            FileOp::PunchHole { offset, len }
+            | FileOp::ZeroRange { offset, len, .. }
+            | FileOp::CollapseRange { offset, len }
+            | FileOp::InsertRange { offset, len } => (SectorRange::of(offset, len), None),
+            FileOp::SetLen { size } => (SectorRange::of(size, 0), None),
+            _ => unreachable!("no change is {op:?}"),
+        };
+        let content = match stamp {
+            // Its place is not known yet, or may change.
+            Some(stamp) if file == MOVED || matches!(op, FileOp::Append { .. }) => Content::Movable(stamp),
+            Some(stamp) => Content::Stamp(stamp),
+            None => Content::Byte(0),
+        };
+        let index = self.shared.begin(file, place, stamp);
+        let place = match self.files[file].run(op, content) {
+            Ok(Outcome::Appended(at)) => {
+                SectorRange::of(at, op.written(at).map_or(0, |range| range.end - at))
+            }
+            Ok(_) => place,
+            // The range is past the end of the file, which other threads truncate.
+            Err(Error::Invalid(_)) if op.shifts() => place,
+            Err(error) => return Err(error),
+        };
+        self.shared.over(index, place);
+        Ok(())
     }
 
     fn stamp(&mut self, file: usize) -> Stamp {
@@ -334,84 +333,6 @@ impl Handles<'_> {
         let (file, writer) = (file_number(file), u32::from(self.thread) + 1);
         Stamp { file, writer, sequence: self.sequence, origin: 0 }
     }
-
-    /// Makes a change that stores no data, with its offset and length in bytes.
-    fn space(
-        &self,
-        file: usize,
-        place: SectorRange,
-        change: impl FnOnce(&DirectFile, u64, u64) -> Result<()>,
-    ) -> Result<()> {
-        let index = self.shared.begin(file, place, None);
-        let (offset, len) = bytes_of(place);
-        change(&self.direct[file], offset, len)?;
-        self.shared.over(index, place);
-        Ok(())
-    }
-
-    fn append(&mut self, file: usize, way: Way, sectors: u64) -> Result<()> {
-        let stamp = self.stamp(file);
-        let mut bytes = vec![0; index(sectors) * SECTOR];
-        fill_append(&mut bytes, stamp);
-        let index = self.shared.begin(file, SectorRange { first: 0, end: 0 }, Some(stamp));
-        let at = match way {
-            Way::Buffered | Way::Synced => self.buffered[file].append(&bytes)?,
-            Way::Direct => self.direct[file].append(&bytes)?,
-            Way::Queued => {
-                let len = bytes.len();
-                self.queue(file, IoRequest::Append { buf: AlignedBuf::from_slice(&bytes), len })?
-            }
-        };
-        let first = at / SECTOR as u64;
-        self.shared.over(index, SectorRange { first, end: first + sectors });
-        Ok(())
-    }
-
-    fn write(&mut self, file: usize, way: Way, place: SectorRange) -> Result<()> {
-        let stamp = self.stamp(file);
-        let (offset, len) = bytes_of(place);
-        let mut bytes = vec![0; index(len)];
-        if file == MOVED {
-            // Its place may change.
-            fill_append(&mut bytes, stamp);
-        } else {
-            fill(&mut bytes, place.first, stamp);
-        }
-        let index = self.shared.begin(file, place, Some(stamp));
-        match way {
-            Way::Buffered | Way::Synced => self.buffered[file].write_all_at(&bytes, offset)?,
-            Way::Direct => self.direct[file].write_all_at(&bytes, offset)?,
-            Way::Queued => {
-                let len = bytes.len();
-                let buf = AlignedBuf::from_slice(&bytes);
-                self.queue(file, IoRequest::Write { buf, len, offset }).map(drop)?;
-            }
-        }
-        self.shared.over(index, place);
-        Ok(())
-    }
-
-    fn queue(&self, file: usize, request: IoRequest) -> Result<u64> {
-        let mut queue = self.volume.io_queue(2);
-        queue.submit(&self.direct[file], request, 0, IoFlags::new());
-        let mut done = Vec::new();
-        while done.is_empty() {
-            queue.harvest(&mut done)?;
-        }
-        done.remove(0).result
-    }
-}
-
-/// Ignores the error of a range past the end of the file, which other threads truncate.
-fn unless_short(result: Result<()>) -> Result<()> {
-    match result {
-        Err(Error::Invalid(_)) => Ok(()),
-        result => result,
-    }
-}
-
-fn bytes_of(place: SectorRange) -> (u64, u64) {
-    (place.first * SECTOR as u64, (place.end - place.first) * SECTOR as u64)
 }
 
 fn index(number: u64) -> usize {

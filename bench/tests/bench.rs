@@ -210,7 +210,7 @@ fn has_mounts(temporary: &Path) -> bool {
 fn assert_clean(temporary: &Path) {
     assert!(!has_mounts(temporary) && std::fs::read_dir(temporary).unwrap().next().is_none());
     // Programs that examine every new device, such as udev, keep it open for a moment.
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_mins(1);
     while is_attached(temporary) {
         assert!(Instant::now() < deadline, "a loop device is left");
         std::thread::sleep(Duration::from_millis(5));

@@ -21,7 +21,7 @@ pub struct Loop {
 }
 
 /// Longest time until a loop device is detached.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 impl Loop {
     /// Attaches `image`. Direct I/O keeps no second cache between the mount and the image.

@@ -11,7 +11,7 @@ use crate::command::Cmd;
 use crate::interrupt;
 
 /// Longest time until a program is ready.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 /// Number of lines of its output that are shown of a program that has failed.
 const LAST_LINES: usize = 10;
 

@@ -183,7 +183,7 @@ impl Drop for Mount {
 
 /// Starts a program that mounts and serves an image, and waits until it is mounted.
 fn serve(peer: FileSystem, image: &Path, dir: TempDir) -> Result<Mount> {
-    const LONGEST: Duration = Duration::from_secs(60);
+    const LONGEST: Duration = Duration::from_mins(1);
     let before = fs::metadata(dir.path())?.dev();
     let mut program = peer.server(image, dir.path())?;
     let server = program.stdout(Stdio::null()).stderr(Stdio::null()).spawn();

@@ -271,7 +271,7 @@ impl<'a, 'v> Check<'a, 'v> {
     fn target(&self, entry: &Entry<'_>, block: u64) {
         let (ino, name) = (entry.ino, printable(entry.name));
         let fail = |text: &str, problem| {
-            self.entry_fail("inode", format_args!("{name:?} is inode {ino}, {text}"), block, problem)
+            self.entry_fail("inode", format_args!("{name:?} is inode {ino}, {text}"), block, problem);
         };
         let is_reserved = ino.get() < self.volume.sb.first_inode() && ino != InodeNo::ROOT;
         if ino.get() > self.volume.sb.inodes_count() || is_reserved {

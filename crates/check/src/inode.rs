@@ -224,7 +224,7 @@ impl Check<'_, '_> {
         }
         if special::is_special(inode) && self.has_type {
             special::check(self.volume, ino, inode, bytes, &|field, text, problem| {
-                self.fail(field, text, problem)
+                self.fail(field, text, problem);
             });
         } else if inode.file_type() == FileType::Regular && !inode.flags.contains(InodeFlags::EXTENTS) {
             self.size_limit();

@@ -252,7 +252,7 @@ impl Joined {
     fn add(&mut self, logical: u64, physical: u64, sink: &mut dyn Sink) {
         match &mut self.0 {
             Some(run) if run.logical + run.len == logical && run.physical + run.len == physical => {
-                run.len += 1
+                run.len += 1;
             }
             run => {
                 let new = Run { logical, physical, len: 1, unwritten: false };

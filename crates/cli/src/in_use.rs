@@ -56,8 +56,8 @@ impl Users {
             return Some(user);
         }
         let sys = Path::new("/sys/dev/block").join(number);
-        let partitions = children(&sys).filter(|dir| dir.join("partition").exists());
-        let used_partition = partitions.filter_map(|dir| self.of_part(&dir, "its partition")).next();
+        let mut partitions = children(&sys).filter(|dir| dir.join("partition").exists());
+        let used_partition = partitions.find_map(|dir| self.of_part(&dir, "its partition"));
         used_partition.or_else(|| {
             let holder = children(&sys.join("holders")).next()?;
             let name = holder.file_name()?.display().to_string();

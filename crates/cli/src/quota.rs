@@ -68,7 +68,7 @@ pub fn run(args: &Args) -> Result<()> {
         [args.block_hard, args.block_soft, args.inode_hard, args.inode_soft].iter().any(Option::is_some);
     match args.of.one().filter(|_| sets) {
         Some((kind, id)) => {
-            image::write(&args.image, |volume| set(args, volume, kind, id).with_context(of(args)))?
+            image::write(&args.image, |volume| set(args, volume, kind, id).with_context(of(args)))?;
         }
         None => image::read(&args.image, |volume| report(args, volume).with_context(of(args)))?,
     }

@@ -69,7 +69,7 @@ impl Op {
             }
             Self::Write { offset, segments } => {
                 let mut len = 0usize;
-                for segment in segments.iter() {
+                for segment in segments {
                     len = len.saturating_add(segment.bytes()?.len());
                 }
                 change_range(device, *offset, len as u64)?;

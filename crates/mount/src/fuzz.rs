@@ -28,7 +28,7 @@ use message::{Message, Nodes, Reply};
 /// Limit of requests of an input.
 const MOST: usize = 200;
 /// Time after which a request without a reply counts as lost.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Serves a volume to the requests that `bytes` encode. Returns the device when the volume is
 /// closed.

@@ -113,8 +113,8 @@ impl NbdUrl {
             export,
             tls: has_tls.then(TlsFiles::default),
             connections: 4,
-            reconnect: Duration::from_secs(60),
-            timeout: Duration::from_secs(60),
+            reconnect: Duration::from_mins(1),
+            timeout: Duration::from_mins(1),
             retain: 64 << 20,
         };
         let socket = url.options(query)?;

@@ -115,11 +115,11 @@ pub trait ServerVolume: sealed::Sealed {
 
 impl ServerVolume for Volume {
     fn stop(&self, why: &Error) {
-        Volume::stop(self, why)
+        Volume::stop(self, why);
     }
 
     fn note_error(&self, error: &Error) {
-        Volume::note_error(self, error)
+        Volume::note_error(self, error);
     }
 
     fn open_resources(&self) -> OpenResources {
@@ -127,7 +127,7 @@ impl ServerVolume for Volume {
     }
 
     fn watch_blocks(&self, watcher: impl Fn(InodeNo) + Send + Sync + 'static) {
-        Volume::watch_blocks(self, watcher)
+        Volume::watch_blocks(self, watcher);
     }
 
     fn inode_by_number(&self, ino: InodeNo) -> Result<InodeRef> {
@@ -245,7 +245,7 @@ impl ServerInode for InodeRef {
     }
 
     fn make_room_for_fields(&self) {
-        InodeRef::make_room_for_fields(self)
+        InodeRef::make_room_for_fields(self);
     }
 
     fn clear_set_ids(&self, which: impl Fn(u16) -> u16) -> Result<()> {

@@ -105,6 +105,6 @@ impl<L: Deref<Target = RangeLock>> fmt::Debug for Guard<L> {
             .field("range", &self.placement.access.range)
             .field("mode", &self.placement.access.mode)
             .field("waited", &self.waited())
-            .finish()
+            .finish_non_exhaustive()
     }
 }

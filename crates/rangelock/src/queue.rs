@@ -221,9 +221,9 @@ mod tests {
     fn request(queue: &mut Queue<&'static str>, access: Access, name: &'static str) -> bool {
         let blocked = queue.blocks(access);
         if blocked {
-            queue.wait(access, name)
+            queue.wait(access, name);
         } else {
-            queue.grant(access)
+            queue.grant(access);
         }
         !blocked
     }

@@ -238,7 +238,7 @@ impl History {
             match persist {
                 Persist::Volume => durable.merge(&thread.oracle.all(before)),
                 Persist::Commit | Persist::Timed | Persist::Empty(_) => {
-                    durable.names = durable.names.max(before)
+                    durable.names = durable.names.max(before);
                 }
                 _ if other == number => {
                     // Steps of one thread follow each other, so the step before the call is the

@@ -51,7 +51,7 @@ const ABSENT: u64 = 10;
 /// The sweep ends after this number of failures.
 const MAX_FAILURES: usize = 5;
 /// A case that takes longer hangs.
-const HANGS: Duration = Duration::from_secs(300);
+const HANGS: Duration = Duration::from_mins(5);
 const PROGRESS: Duration = Duration::from_secs(15);
 
 /// The states that a peer was to recover.

@@ -45,7 +45,7 @@ pub fn pattern(seed: u8, len: usize) -> AlignedBuf {
 /// ones.
 pub fn refuses_bad_requests(device: &dyn Device) {
     let sector = device.sector_size() as usize;
-    let kind = |result: io::Result<_>| result.map(|_| ()).unwrap_err().kind();
+    let kind = |result: io::Result<_>| result.unwrap_err().kind();
     for (offset, len) in [(1, sector), (0, sector / 2), (sector as u64 / 2, sector)] {
         let mut buf = vec![0; len];
         let read = device.read_at(offset, &mut [IoSliceMut::new(&mut buf)]);
@@ -267,7 +267,7 @@ pub fn a_harvest_without_wait_does_not_block(device: &Arc<dyn Device>) {
     let start = Instant::now();
     while done.is_empty() {
         queue.harvest(false, &mut done).unwrap();
-        assert!(start.elapsed() < Duration::from_secs(60), "never done");
+        assert!(start.elapsed() < Duration::from_mins(1), "never done");
     }
     assert_eq!((done[0].token, queue.in_flight()), (7, 0));
 }

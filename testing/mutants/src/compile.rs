@@ -203,7 +203,6 @@ fn blame(errors: &[Value], rendered: &BTreeMap<String, Rendered>) -> Result<BTre
     }
     if blamed.is_empty() {
         bail!("the mutated tree does not compile, and no mutant is the cause")
-    } else {
-        Ok(blamed)
     }
+    Ok(blamed)
 }

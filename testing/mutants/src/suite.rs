@@ -22,7 +22,7 @@ const STRESS_SECONDS: &str = "1";
 const MODEL_FACTOR: &str = "0.1";
 
 /// Limits of a test without a mutant.
-const PATIENCE: Limits = Limits { longest: Duration::from_secs(300), idle: Duration::from_secs(300) };
+const PATIENCE: Limits = Limits { longest: Duration::from_mins(5), idle: Duration::from_mins(5) };
 
 /// The least limit of the time of a test with a mutant.
 const LEAST_LIMIT: Duration = Duration::from_secs(20);

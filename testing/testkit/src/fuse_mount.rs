@@ -159,9 +159,7 @@ impl Drop for FuseMount {
     fn drop(&mut self) {
         if self.is_mounted() {
             let output = run(&["umount", "--lazy", &text(&self.dir)]);
-            if !output.status.success() && !std::thread::panicking() {
-                panic!("{}", errors(&output));
-            }
+            assert!(output.status.success() || std::thread::panicking(), "{}", errors(&output));
         }
     }
 }

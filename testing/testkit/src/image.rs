@@ -117,7 +117,7 @@ impl Image {
     /// the child still holds copies of this process's files, and with them locks that this process
     /// has released.
     fn device(&self) -> FileDevice {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_mins(1);
         loop {
             match FileDevice::open(self.path(), &DeviceOptions::new()) {
                 Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < deadline => {

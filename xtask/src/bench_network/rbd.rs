@@ -21,7 +21,7 @@ pub fn memory(_bed: &TestBed, size: u64) -> Result<Box<dyn Server>> {
 }
 
 impl Server for Rbd {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "RBD, memory"
     }
 
@@ -44,7 +44,7 @@ impl Server for Rbd {
         words.replace("--numjobs=10 --iodepth=10", "--numjobs=1 --iodepth=100")
     }
 
-    fn limits(&self) -> &str {
+    fn limits(&self) -> &'static str {
         "one OSD with objects in memory, which takes most of the processors' time"
     }
 }

@@ -28,7 +28,7 @@ impl Unit {
     pub fn scale_of_fio(self) -> f64 {
         match self {
             Self::Iops => 1.0,
-            Self::Bandwidth => (1 << 20) as f64,
+            Self::Bandwidth => f64::from(1 << 20),
         }
     }
 }

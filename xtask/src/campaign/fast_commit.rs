@@ -207,7 +207,7 @@ impl Tree {
                 Command::new("fallocate").arg(mode).args(range).arg(file).output()?;
             }
             (14, Some(file)) => {
-                fs::set_permissions(file, fs::Permissions::from_mode(self.rng.u32(..0o1000)))?
+                fs::set_permissions(file, fs::Permissions::from_mode(self.rng.u32(..0o1000)))?;
             }
             (_, Some(file)) => chown(file, Some(self.rng.u32(..9)), Some(self.rng.u32(..70_000)))?,
             _ => {}

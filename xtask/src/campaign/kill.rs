@@ -91,7 +91,7 @@ impl<'a> Victim<'a> {
     ) -> Result<Victim<'a>> {
         let fresh = bed.path("fresh");
         image::mke2fs(&fresh, IMAGE_SIZE, set)?;
-        let mut victim = Victim { bed, source, name, fresh, whole: Duration::from_secs(3_600) };
+        let mut victim = Victim { bed, source, name, fresh, whole: Duration::from_hours(1) };
         let image = bed.path("killed");
         let start = Instant::now();
         let synced = victim.put(&image, victim.whole)?;

@@ -108,7 +108,7 @@ impl Cluster {
         while run_command(self.client("pg_isready", &["-q", "-d", "postgres"])).is_err() {
             interrupt::check()?;
             ensure!(server.process.try_wait()?.is_none(), "postgres has ended at its start");
-            ensure!(started.elapsed() < Duration::from_secs(60), "postgres does not answer");
+            ensure!(started.elapsed() < Duration::from_mins(1), "postgres does not answer");
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(server)

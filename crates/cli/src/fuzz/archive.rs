@@ -99,7 +99,7 @@ fn member(bytes: &mut &[u8], archive: &mut Vec<u8>) {
     octal(&mut header, MTIME, 1 << 30);
     octal(&mut header, MAJOR, 5);
     let data = match header[KIND] {
-        b'x' | b'g' => (0..1 + what / 64).flat_map(|_| record(bytes)).collect(),
+        b'x' | b'g' => (0..=(what / 64)).flat_map(|_| record(bytes)).collect(),
         _ => {
             let len = byte(bytes) * if what & 32 == 0 { 1 } else { 64 };
             let mut data = take(bytes, len.min(64)).to_vec();

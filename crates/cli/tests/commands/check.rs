@@ -235,7 +235,7 @@ fn damage(rng: &mut Rng, image: &Path) -> String {
             let (block, at) =
                 (1 + rng.below(700), [rng.below(64), rng.below(BLOCK - 4)][rng.below(2) as usize]);
             let file = File::options().write(true).open(image).unwrap();
-            file.write_all_at(&value.to_le_bytes()[..1 + rng.below(4) as usize], block * BLOCK + at).unwrap();
+            file.write_all_at(&value.to_le_bytes()[..=(rng.below(4) as usize)], block * BLOCK + at).unwrap();
             return format!("byte {at} of block {block} and the next: {value:#x}");
         }
     };

@@ -14,7 +14,7 @@ use testkit::command::{ScratchImage, run, text};
 const DIRECTORIES: u32 = 12;
 const FILES: u32 = 8;
 /// Duration of the swaps; a copy in progress ends then.
-const SWAPPING: Duration = Duration::from_millis(1000);
+const SWAPPING: Duration = Duration::from_secs(1);
 
 /// Makes a tree with all kinds of files, which belong to another user.
 fn tree(root: &Path) {

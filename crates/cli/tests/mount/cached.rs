@@ -41,7 +41,7 @@ fn attributes_that_the_server_changes_are_not_cached() {
     type Change = fn(&Path);
     let changes: [(&str, Change); 13] = [
         ("written", |path| {
-            File::options().write(true).open(path).unwrap().write_all_at(&[1; 10_000], 0).unwrap()
+            File::options().write(true).open(path).unwrap().write_all_at(&[1; 10_000], 0).unwrap();
         }),
         ("written directly", |path| direct(path).write_all_at(&[1; 8192], 8192).unwrap()),
         ("extended directly", |path| direct(path).write_all_at(&[1; 8192], 1 << 20).unwrap()),
@@ -145,7 +145,7 @@ fn the_kernel_learns_of_blocks_that_change_without_a_request() {
 }
 
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_mins(1);
     while !is_so() {
         assert!(Instant::now() < deadline, "{what}");
         sleep(Duration::from_millis(1));

@@ -63,7 +63,7 @@ fn set_id_bits_do_not_outlive_a_change_of_the_contents() {
         }),
         ("extended", |path| open(path, OFlags::empty()).set_len(1 << 20).unwrap()),
         ("allocated", |path| {
-            fallocate(open(path, OFlags::empty()), FallocateFlags::empty(), 0, 4096).unwrap()
+            fallocate(open(path, OFlags::empty()), FallocateFlags::empty(), 0, 4096).unwrap();
         }),
         ("punched", |path| {
             let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;

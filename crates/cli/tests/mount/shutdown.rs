@@ -8,7 +8,7 @@ use testkit::kernel_mount::KernelMount;
 
 /// Shuts the volume of a directory down with an argument, and prints the error number of each call.
 /// The kernel has pages of `f`.
-const SCRIPT: &str = r#"
+const SCRIPT: &str = r"
 import fcntl, mmap, os, struct, sys
 path, flag = sys.argv[1], int(sys.argv[2])
 name = lambda last: os.path.join(path, last)
@@ -48,7 +48,7 @@ for what, call in calls:
         print(what, 'ok')
     except OSError as error:
         print(what, error.errno)
-"#;
+";
 
 fn errnos(dir: &Path, argument: &str) -> Option<String> {
     tool(Command::new("python3").args(["-c", SCRIPT]).arg(dir).arg(argument))

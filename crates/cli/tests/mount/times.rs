@@ -28,7 +28,7 @@ fn read_is_noted(path: &Path, atime: SystemTime) -> bool {
 #[test]
 fn reads_update_the_time_of_last_access_as_the_options_say() {
     let long_ago = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
-    let future = SystemTime::now() + Duration::from_secs(3600);
+    let future = SystemTime::now() + Duration::from_hours(1);
     for (options, noted) in
         [("noatime", [false, false]), ("relatime", [true, false]), ("strictatime", [true, true])]
     {
@@ -45,7 +45,7 @@ fn reads_update_the_time_of_last_access_as_the_options_say() {
 /// The kernel has pages of the file.
 #[test]
 fn with_strictatime_each_read_updates_the_time_of_last_access() {
-    let future = SystemTime::now() + Duration::from_secs(3600);
+    let future = SystemTime::now() + Duration::from_hours(1);
     for options in ["strictatime", "strictatime,cache=kernel", "strictatime,cache=writeback"] {
         let Some(fuse) = FuseMount::mounted(&[], options) else { return };
         let path = fuse.path("file");

@@ -98,7 +98,7 @@ impl<'a> Line<'a> {
                 None => break,
                 Some("-") => {}
                 Some(text) => {
-                    *number = Some(text.parse().with_context(|| format!("{} is not a number", shown(text)))?)
+                    *number = Some(text.parse().with_context(|| format!("{} is not a number", shown(text)))?);
                 }
             }
         }

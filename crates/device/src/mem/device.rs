@@ -44,6 +44,7 @@ impl MemDevice {
     ///
     /// # Panics
     /// If `bytes` is less than 512 or not a power of two.
+    #[must_use]
     pub fn with_sector_size(mut self, bytes: u32) -> Self {
         assert!(bytes >= 512 && bytes.is_power_of_two(), "MemDevice: sector size {bytes}");
         self.sector_size = bytes;
@@ -81,6 +82,7 @@ impl MemDevice {
     ///
     /// For each chunk a concurrent write may be in the fork or not. The same holds for
     /// [`snapshot`](Self::snapshot) and [`save`](Self::save).
+    #[must_use]
     pub fn fork(&self) -> Self {
         let leaves = self.leaves.iter().map(|leaf| match leaf.get() {
             Some(slots) => OnceCell::with_value(

@@ -41,7 +41,7 @@ fn writers_exclude_all_and_readers_exclude_writers() {
 #[test]
 fn a_lock_that_is_released_soon_is_waited_for() {
     let (_dir, path) = image(1 << 20);
-    let options = DeviceOptions::new().lock_wait(Duration::from_secs(60));
+    let options = DeviceOptions::new().lock_wait(Duration::from_mins(1));
     let open = FileDevice::open(&path, &options).unwrap();
     thread::scope(|scope| {
         let second = scope.spawn(|| FileDevice::open(&path, &options).map(drop));

@@ -279,16 +279,16 @@ impl JournalSuperblock {
     /// Returns `s_feature_incompat`, unknown bits included; none in version 1.
     #[must_use]
     pub fn incompat(&self) -> JournalIncompat {
-        JournalIncompat::from_bits_retain(self.feature(&self.raw.s_feature_incompat))
+        JournalIncompat::from_bits_retain(self.feature(self.raw.s_feature_incompat))
     }
 
     /// Returns `s_feature_compat`, unknown bits included; none in version 1.
     #[must_use]
     pub fn compat(&self) -> JournalCompat {
-        JournalCompat::from_bits_retain(self.feature(&self.raw.s_feature_compat))
+        JournalCompat::from_bits_retain(self.feature(self.raw.s_feature_compat))
     }
 
-    fn feature(&self, field: &U32) -> u32 {
+    fn feature(&self, field: U32) -> u32 {
         if self.is_version_2() { field.get() } else { 0 }
     }
 
@@ -300,11 +300,11 @@ impl JournalSuperblock {
     #[must_use]
     pub fn unsupported(&self) -> Option<String> {
         let unknown = self.incompat().difference(JournalIncompat::SUPPORTED);
-        let read_only = self.feature(&self.raw.s_feature_ro_compat);
-        if !unknown.is_empty() {
-            Some(format!("journal incompat {:#x}", unknown.bits()))
-        } else {
+        let read_only = self.feature(self.raw.s_feature_ro_compat);
+        if unknown.is_empty() {
             (read_only != 0).then(|| format!("journal ro_compat {read_only:#x}"))
+        } else {
+            Some(format!("journal incompat {:#x}", unknown.bits()))
         }
     }
 

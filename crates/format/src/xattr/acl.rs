@@ -85,7 +85,7 @@ impl Acl {
     /// Returns the list in the format of the device.
     #[must_use]
     pub fn to_disk(&self) -> Vec<u8> {
-        self.encode(DISK_VERSION, Entry::is_named)
+        self.encode(DISK_VERSION, |entry| entry.is_named())
     }
 
     /// Returns the nine permission bits that correspond to the list.
@@ -168,7 +168,7 @@ impl Acl {
 }
 
 impl Entry {
-    fn is_named(&self) -> bool {
+    fn is_named(self) -> bool {
         matches!(self.tag, USER | GROUP)
     }
 }

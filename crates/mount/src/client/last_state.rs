@@ -17,7 +17,7 @@ use crate::options::MountOptions;
 use crate::report::{RefusedWriteBack, Report};
 
 /// Longest wait after the end of the connection until the server has closed its image.
-const CLOSES_WITHIN: Duration = Duration::from_secs(300);
+const CLOSES_WITHIN: Duration = Duration::from_mins(5);
 /// Longest wait until the server has closed its image if the caller cannot see whether the
 /// connection has ended: another mount namespace may hold the volume.
 const MAY_CLOSE_WITHIN: Duration = Duration::from_secs(20);

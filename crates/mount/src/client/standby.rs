@@ -20,7 +20,7 @@ use crate::runtime_dir;
 /// End of the names of claims.
 const SUFFIX: &str = ".standby";
 /// Longest wait for the end of a standby, which may be opening the volume.
-const ENDS_WITHIN: Duration = Duration::from_secs(60);
+const ENDS_WITHIN: Duration = Duration::from_mins(1);
 
 /// The claim on a directory. Dropping it releases the directory.
 #[derive(Debug)]

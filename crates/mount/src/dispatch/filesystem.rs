@@ -270,13 +270,13 @@ impl Filesystem for Dispatcher {
 
     fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, reply: ReplyDirectory) {
         self.run(RequestInfo::new("readdir", ino), Latency::Short, move |server| {
-            server.read_dir(ino, offset, reply)
+            server.read_dir(ino, offset, reply);
         });
     }
 
     fn readdirplus(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, reply: ReplyDirectoryPlus) {
         self.run(RequestInfo::new("readdirplus", ino), Latency::Short, move |server| {
-            server.read_dir_plus(ino, offset, reply)
+            server.read_dir_plus(ino, offset, reply);
         });
     }
 

@@ -16,7 +16,7 @@ use slab::Slab;
 pub(crate) use watchdog::Watchdog;
 
 /// Age from which a request counts as slow.
-const SLOW: Duration = Duration::from_secs(60);
+const SLOW: Duration = Duration::from_mins(1);
 /// Number of lists, each with its own lock, so that threads rarely contend.
 const SHARDS: usize = 16;
 

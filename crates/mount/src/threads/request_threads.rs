@@ -305,7 +305,7 @@ impl RequestThreads {
     /// Returns the state of `threads` threads. A parked thread stays parked for an hour unless
     /// another thread wakes it, so a test that is preempted still finds it parked.
     pub fn parking_for_long(threads: usize) -> Self {
-        Self { park_timeout: Duration::from_secs(3600), ..Self::new(threads) }
+        Self { park_timeout: Duration::from_hours(1), ..Self::new(threads) }
     }
 
     /// Records 100 short requests without gaps. The policy is then to poll, also after up to five

@@ -117,7 +117,7 @@ impl Writer {
                 done.result.unwrap();
                 match &done.op {
                     Op::Write { .. } => {
-                        self.newest[done.token as usize] = busy[done.token as usize].take().unwrap()
+                        self.newest[done.token as usize] = busy[done.token as usize].take().unwrap();
                     }
                     Op::Read { buf, .. } => {
                         busy[done.token as usize] = None;
@@ -180,9 +180,9 @@ fn writers_lose_nothing_when_the_server_restarts() {
                 let (device, stop) = (&device, &stop);
                 scope.spawn(move || {
                     if writer.number % 2 == 0 {
-                        writer.calls(&**device, stop)
+                        writer.calls(&**device, stop);
                     } else {
-                        writer.queued(device, stop)
+                        writer.queued(device, stop);
                     }
                 });
             }

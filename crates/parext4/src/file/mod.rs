@@ -216,7 +216,7 @@ impl DirectFile {
 
     /// Returns true if the two handles are interchangeable.
     fn is_same(&self, other: &Self) -> bool {
-        std::ptr::eq::<Inode>(&**self.inode(), &**other.inode())
+        Arc::ptr_eq(self.inode(), other.inode())
             && self.credentials() == other.credentials()
             && (self.access, self.dates, self.refusing) == (other.access, other.dates, other.refusing)
     }

@@ -38,10 +38,10 @@ impl Engine {
                     mapped.push(part);
                 }
                 BlockState::Written(_) if extent.unwritten => {
-                    self.mark_logged_unwritten(inode, run.blocks())?
+                    self.mark_logged_unwritten(inode, run.blocks())?;
                 }
                 BlockState::Unwritten(_) if !extent.unwritten => {
-                    self.mark_logged_written(inode, run.blocks())?
+                    self.mark_logged_written(inode, run.blocks())?;
                 }
                 BlockState::Written(_) | BlockState::Unwritten(_) => {}
             }

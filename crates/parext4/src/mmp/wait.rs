@@ -39,7 +39,7 @@ pub(super) fn unchanged(
         if began >= until {
             return Ok(Changed::No(began));
         }
-        sleep((until - began).min(options.second));
+        sleep(until.saturating_sub(began).min(options.second));
     }
 }
 

@@ -75,6 +75,6 @@ mod tests {
     fn times_have_a_unit_that_fits() {
         assert_eq!(Time(Duration::from_micros(230)).to_string(), "230 us");
         assert_eq!(Time(Duration::from_micros(1250)).to_string(), "1.2 ms");
-        assert_eq!(Time(Duration::from_millis(61_000)).to_string(), "61.0 s");
+        assert_eq!(Time(Duration::from_secs(61)).to_string(), "61.0 s");
     }
 }

@@ -380,18 +380,24 @@ fn build(parts: Parts, options: &VolumeOptions) -> Result<Arc<Engine>> {
     };
     let mut engine = Engine::new(parts, generation);
     if !engine.is_read_only() {
-        let quotas = match engine.read_quotas(options.enforced_quotas) {
-            Err(Error::Corrupt(_)) if !needs_quotas => None,
-            Err(error @ Error::Corrupt(_)) => {
-                let why = format!("{error}; it can be opened read-only; run e2fsck on the image");
-                return Err(Error::ReadOnly(why));
-            }
-            read => read?,
-        };
-        engine.set_quotas(quotas);
+        read_quotas(&mut engine, options, needs_quotas)?;
     }
     engine.inode(InodeNo::ROOT)?;
     Ok(Arc::new(engine))
+}
+
+/// Reads the quota files. With `needs_quotas`, a damaged one forbids changes.
+fn read_quotas(engine: &mut Engine, options: &VolumeOptions, needs_quotas: bool) -> Result<()> {
+    let quotas = match engine.read_quotas(options.enforced_quotas) {
+        Err(Error::Corrupt(_)) if !needs_quotas => None,
+        Err(error @ Error::Corrupt(_)) => {
+            let why = format!("{error}; it can be opened read-only; run e2fsck on the image");
+            return Err(Error::ReadOnly(why));
+        }
+        read => read?,
+    };
+    engine.set_quotas(quotas);
+    Ok(())
 }
 
 /// Reads the superblock's block into the cache, and sets its counters to the sums over the groups.

@@ -108,7 +108,7 @@ impl Default for VolumeOptions {
             journal_device: None,
             metadata_cache_bytes: default_metadata_cache(),
             cache_bytes: (memory_limit::memory() / 4).max(64 << 20),
-            cache_idle: Some(Duration::from_secs(60)),
+            cache_idle: Some(Duration::from_mins(1)),
             dirty_limit_bytes: None,
             commit_interval: Some(Duration::from_secs(5)),
             write_back_interval: Some(Duration::from_secs(5)),

@@ -60,7 +60,7 @@ fn many_small_files_are_written_back_together() {
     let device = Arc::new(Shape::new(64, 4096, true).make());
     let gate = Arc::new(GatedDevice::new(Arc::clone(&device) as Arc<dyn Device>));
     // The write-back interval is so long that only a sync writes back.
-    let options = untimed().write_back_interval(Duration::from_secs(3600));
+    let options = untimed().write_back_interval(Duration::from_hours(1));
     let volume = Volume::open_device(Arc::clone(&gate) as Arc<dyn Device>, &options).unwrap();
     let files: Vec<_> = (0..40).map(|nth| create(&volume, &format!("/{nth}"))).collect();
     // Reads the bitmaps of free blocks.
@@ -90,7 +90,7 @@ fn an_idle_cache_frees_its_memory() {
     file.write_all_at(&vec![3; 1 << 20], 0).unwrap();
     file.sync_data().unwrap();
     file.write_all_at(&[4; 4096], 0).unwrap();
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_mins(1);
     while volume.cache_stats().memory > 4096 {
         assert!(Instant::now() < deadline, "it keeps its memory: {:?}", volume.cache_stats());
         std::thread::sleep(idle);

@@ -353,7 +353,7 @@ fn impossible_changes_are_refused() {
         ("an inode past the last", |area| area.inode(1 << 30, 0o100_644, 0, 1)),
         ("an inode without a type", |area| area.inode(NEW_FILE, 0, 0, 1)),
         ("contents in an inode of a volume that has none there", |area| {
-            area.inline(NEW_FILE, 0o100_644, b"a")
+            area.inline(NEW_FILE, 0o100_644, b"a");
         }),
         ("contents in a device", |area| area.inline(NEW_FILE, 0o020_644, b"a")),
         ("a block that pointers cannot map", |area| {

@@ -185,7 +185,10 @@ fn crashes_of(format: Format, step: usize) {
             assert!(volume.exists(format!("/dir{round}")).unwrap(), "{what}: /dir{round} is lost");
             match volume.read(format!("/file{round}")) {
                 Ok(found) => {
-                    assert!(found == vec![round as u8 + 1; 20_000], "{what}: /file{round} has other contents")
+                    assert!(
+                        found == vec![round as u8 + 1; 20_000],
+                        "{what}: /file{round} has other contents"
+                    );
                 }
                 Err(_) => assert!(matches!(round, 2 | 7), "{what}: /file{round} is lost"),
             }

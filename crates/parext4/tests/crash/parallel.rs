@@ -83,7 +83,7 @@ impl Run {
         let over = self.clock.tick();
         match what {
             What::Write { file, first, end, stamp } => {
-                log.written.push(Written { file, first, end, stamp, over })
+                log.written.push(Written { file, first, end, stamp, over });
             }
             What::Append { sectors, stamp } => {
                 let first = result / SECTOR as u64;
@@ -91,7 +91,7 @@ impl Run {
                 log.written.push(Written { file: APPENDED, first, end: first + sectors, stamp, over });
             }
             What::Sync { file, began } => {
-                log.synced.push(Synced { file, began, events: self.device.events() })
+                log.synced.push(Synced { file, began, events: self.device.events() });
             }
         }
     }
@@ -308,9 +308,9 @@ fn crash(name: &str, shape: Shape, split_at: SplitAt, cached: bool) {
             scope.spawn(move || {
                 let mut rng = Rng::new(run.seed, 100 + thread);
                 if thread % 2 == 0 {
-                    run.call(thread, &mut rng)
+                    run.call(thread, &mut rng);
                 } else {
-                    run.queue(volume.io_queue(8), thread, &mut rng)
+                    run.queue(volume.io_queue(8), thread, &mut rng);
                 }
             });
         }

@@ -163,7 +163,7 @@ fn a_cut_to_nothing() {
 
 #[test]
 fn a_cut_to_nothing_with_threads() {
-    let options = untimed().write_back_interval(Duration::from_secs(3600));
+    let options = untimed().write_back_interval(Duration::from_hours(1));
     check(&options, &[(TARGET, &new())], |volume| {
         volume.direct_file(TARGET).unwrap().set_len(0).expect("set_len");
         drop(write_new(volume, TARGET));

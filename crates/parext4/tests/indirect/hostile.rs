@@ -93,7 +93,7 @@ fn arbitrary_pointers_cause_no_panic() {
 fn the_check_finds_an_indirect_block_that_is_mapped_twice() {
     let Some((sound, places)) = image() else { return };
     assert_no_findings(&sound, "sound pointers");
-    let mut bytes = sound.snapshot().to_vec();
+    let mut bytes = sound.snapshot().clone();
     let word = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
     let first = places.iter().copied().find(|&place| {
         let pointers = [place, place + 4].map(|at| word(&bytes, at) as usize * 1024);

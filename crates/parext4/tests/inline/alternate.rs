@@ -61,7 +61,7 @@ fn each_reads_what_the_other_wrote() {
             }
             image.fsck();
             image.with_kernel(|root| {
-                compare(&sides::read_by_kernel(root), &tree, &format!("{what}, read again by the kernel"))
+                compare(&sides::read_by_kernel(root), &tree, &format!("{what}, read again by the kernel"));
             });
         }
         if mounted {

@@ -195,7 +195,7 @@ fn a_reader_that_judges_by_the_time_does_not_wait() {
     owner.create_dir("/dir", 0o755).unwrap();
     owner.sync().unwrap();
     // Waits would take longer than the test may.
-    let mmp = short().second(Duration::from_secs(3600)).judge_by_time(true);
+    let mmp = short().second(Duration::from_hours(1)).judge_by_time(true);
     let read_only = options().read_only(true).mmp(mmp);
     let reader = || Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &read_only).unwrap();
     let live = reader();

@@ -70,7 +70,7 @@ fn arbitrary_bytes_in_a_directory_cause_no_panic() {
         for seed in 1..=seeds {
             let mut random = Random::new(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15));
             let mut bytes = sound.snapshot();
-            for _ in 0..1 + random.below(6) {
+            for _ in 0..=random.below(6) {
                 // Mostly in the root and the first nodes and entries, which hold most fields.
                 let block = match random.below(2) {
                     0 => blocks[0],

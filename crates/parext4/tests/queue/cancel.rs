@@ -27,7 +27,7 @@ fn gated(split_at: SplitAt) -> (Arc<parext4::MemDevice>, Arc<GatedDevice>, Volum
 fn is_free(file: &DirectFile) -> bool {
     let (file, (done, wait)) = (file.clone(), channel());
     std::thread::spawn(move || done.send(file.write_all_at(&[9; 64 << 10], 0)));
-    wait.recv_timeout(Duration::from_secs(60)).is_ok_and(|result| result.is_ok())
+    wait.recv_timeout(Duration::from_mins(1)).is_ok_and(|result| result.is_ok())
 }
 
 #[test]

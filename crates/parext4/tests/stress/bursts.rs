@@ -222,7 +222,9 @@ impl Bursts<'_> {
                 log.changed(start, self.clock.tick(), effect);
             }
             88..94 => {
-                self.file.fault(at, if buffered { PageFault::Store } else { PageFault::Load }).expect("fault")
+                self.file
+                    .fault(at, if buffered { PageFault::Store } else { PageFault::Load })
+                    .expect("fault");
             }
             94..97 => slowest::fsync(|| self.file.sync_range(at..at + len)).expect("sync_range"),
             _ => slowest::fsync(|| self.file.sync_data()).expect("sync_data"),

@@ -123,11 +123,11 @@ impl Call {
                 direct.zero_range(offset(first)..offset(first + sectors), FileSize::kept_if(keep_size))?;
             }
             Self::Collapse { first, sectors } => {
-                direct.collapse_range(offset(first)..offset(first + sectors))?
+                direct.collapse_range(offset(first)..offset(first + sectors))?;
             }
             Self::Insert { first, sectors } => direct.insert_range(offset(first)..offset(first + sectors))?,
             Self::Fault { first, write } => {
-                file.fault(offset(first), if write { PageFault::Store } else { PageFault::Load })?
+                file.fault(offset(first), if write { PageFault::Store } else { PageFault::Load })?;
             }
             Self::Sync { first, sectors } => file.sync_range(offset(first)..offset(first + sectors))?,
         }

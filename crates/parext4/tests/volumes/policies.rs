@@ -146,7 +146,7 @@ impl Worker<'_> {
                 80..90 => self.append(),
                 90..96 => self.allocate(),
                 _ if self.cuts => {
-                    self.file.set_len(fixed_size() + self.rng.below(64) * SECTOR as u64).unwrap()
+                    self.file.set_len(fixed_size() + self.rng.below(64) * SECTOR as u64).unwrap();
                 }
                 _ => self.file.sync_data().unwrap(),
             }

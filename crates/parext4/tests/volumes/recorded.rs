@@ -68,7 +68,7 @@ fn damage_is_recorded_once_until_e2fsck_has_repaired_it() {
     assert!(std::fs::read(image.path()).unwrap() == before);
 
     // The committing thread does not wait for its interval.
-    let options = untimed().commit_interval(Duration::from_secs(3600));
+    let options = untimed().commit_interval(Duration::from_hours(1));
     let volume = open(&image, &options);
     fails(&volume);
     let deadline = Instant::now() + Duration::from_secs(30);

@@ -19,9 +19,9 @@ const VOLUMES: u64 = 1000;
 /// Number of owners that a rack has.
 const RACK: u64 = 100;
 /// When the failure happens.
-const FAILURE: Duration = Duration::from_secs(60);
+const FAILURE: Duration = Duration::from_mins(1);
 /// End of the simulation.
-const END: Duration = Duration::from_secs(180);
+const END: Duration = Duration::from_mins(3);
 
 /// A seed for each row, so that rows do not depend on each other.
 fn simulate(seed: u64, poll: u64, storage: Storage, volume: impl Fn(u64) -> Volume) -> Vec<Outcome> {
@@ -85,7 +85,7 @@ fn no_takeover() -> String {
     for seconds in [10, 30, 60] {
         taken += row(&format!("the storage does not answer for {seconds} s"), outage(seconds), healthy());
     }
-    let stopped = Volume { standby_stops: Some((FAILURE, Duration::from_secs(60))), ..healthy() };
+    let stopped = Volume { standby_stops: Some((FAILURE, Duration::from_mins(1))), ..healthy() };
     taken += row("the standbys are stopped for 60 s", Storage::default(), stopped);
     let late = |seconds| Volume { owner_stops: Some((FAILURE, Duration::from_secs(seconds))), ..healthy() };
     taken += row("the owners are stopped for 15 s", Storage::default(), late(15));

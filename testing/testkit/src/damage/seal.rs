@@ -46,7 +46,7 @@ pub fn seal(seal: Seal, superblock: &Superblock, bytes: &mut [u8]) {
         (Seal::Descriptor(group), _) => descriptor(superblock, group, bytes),
         (Seal::JournalSuperblock, _) => put(bytes, 0xfc, |bytes| crc32c(!0, bytes).to_be_bytes()),
         (Seal::JournalTail(seed), _) => {
-            put(bytes, bytes.len() - 4, |bytes| crc32c(seed, bytes).to_be_bytes())
+            put(bytes, bytes.len() - 4, |bytes| crc32c(seed, bytes).to_be_bytes());
         }
         (Seal::Commit(seed), _) => put(bytes, 0x10, |bytes| crc32c(seed, bytes).to_be_bytes()),
         (Seal::FastCommit, _) => fast_commits(bytes),

@@ -25,6 +25,7 @@ impl Family {
     }
 
     /// Returns the same requests of a volume with the least memory.
+    #[must_use]
     pub const fn with_little_memory(self) -> Self {
         Self { little_memory: true, ..self }
     }

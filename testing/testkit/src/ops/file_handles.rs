@@ -43,16 +43,16 @@ impl FileHandles {
             }
             FileOp::SetLen { size } => direct.set_len(size)?,
             FileOp::Allocate { offset, len, keep_size } => {
-                direct.allocate(offset..offset + len, FileSize::kept_if(keep_size))?
+                direct.allocate(offset..offset + len, FileSize::kept_if(keep_size))?;
             }
             FileOp::PunchHole { offset, len } => direct.punch_hole(offset..offset + len)?,
             FileOp::ZeroRange { offset, len, keep_size } => {
-                direct.zero_range(offset..offset + len, FileSize::kept_if(keep_size))?
+                direct.zero_range(offset..offset + len, FileSize::kept_if(keep_size))?;
             }
             FileOp::CollapseRange { offset, len } => direct.collapse_range(offset..offset + len)?,
             FileOp::InsertRange { offset, len } => direct.insert_range(offset..offset + len)?,
             FileOp::SyncRange { offset, len } => {
-                slowest::fsync(|| buffered.sync_range(offset..offset + len))?
+                slowest::fsync(|| buffered.sync_range(offset..offset + len))?;
             }
             FileOp::SyncData { way } if way.is_direct() => slowest::fsync(|| direct.sync_data())?,
             FileOp::SyncData { .. } => slowest::fsync(|| buffered.sync_data())?,

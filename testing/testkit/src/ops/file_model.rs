@@ -88,7 +88,7 @@ impl FileModel {
                 self.zero(offset, len);
             }
             FileOp::CollapseRange { offset, len } => {
-                drop(self.bytes.drain(index(offset)..index(offset + len)))
+                drop(self.bytes.drain(index(offset)..index(offset + len)));
             }
             FileOp::InsertRange { offset, len } => {
                 let zeros = std::iter::repeat_n(0, index(len));

@@ -108,10 +108,11 @@ impl Op {
             Self::SyncVolume | Self::RemoveOpen(_) => Persist::Volume,
             Self::File(_, FileOp::SyncAll { .. }) => Persist::All,
             Self::File(_, FileOp::SyncData { .. }) => Persist::Data,
-            Self::File(_, FileOp::SyncRange { .. })
-            | Self::File(
+            Self::File(
                 _,
-                FileOp::Write { way: Way::Synced, .. } | FileOp::Append { way: Way::Synced, .. },
+                FileOp::SyncRange { .. }
+                | FileOp::Write { way: Way::Synced, .. }
+                | FileOp::Append { way: Way::Synced, .. },
             ) => Persist::Range,
             _ => Persist::None,
         }
@@ -121,10 +122,12 @@ impl Op {
     /// the range is for.
     pub fn range(&self, size: u64) -> Range<u64> {
         match self.on_file() {
-            Some(FileOp::Write { offset, len, .. })
-            | Some(FileOp::ZeroRange { offset, len, .. })
-            | Some(FileOp::PunchHole { offset, len })
-            | Some(FileOp::SyncRange { offset, len }) => offset..offset + len,
+            Some(
+                FileOp::Write { offset, len, .. }
+                | FileOp::ZeroRange { offset, len, .. }
+                | FileOp::PunchHole { offset, len }
+                | FileOp::SyncRange { offset, len },
+            ) => offset..offset + len,
             Some(FileOp::Append { len, .. }) => size - len..size,
             _ => 0..START,
         }

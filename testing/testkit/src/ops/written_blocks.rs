@@ -37,10 +37,10 @@ impl WrittenBlocks {
         match op {
             // The last block is freed as a whole.
             FileOp::PunchHole { offset, len } if offset + len >= size => {
-                self.clear(offset, size.next_multiple_of(block))
+                self.clear(offset, size.next_multiple_of(block));
             }
             FileOp::PunchHole { offset, len } | FileOp::ZeroRange { offset, len, .. } => {
-                self.clear(offset, offset + len)
+                self.clear(offset, offset + len);
             }
             _ => {}
         }

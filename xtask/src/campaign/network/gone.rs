@@ -23,7 +23,7 @@ const SIZE: u64 = 128 << 20;
 /// The time that the client waits for the server, in seconds.
 const RECONNECT: u64 = 2;
 /// Longest time after that until all programs have their error, and until `umount` returns.
-const SLACK: Duration = Duration::from_secs(120);
+const SLACK: Duration = Duration::from_mins(2);
 
 /// Runs the part.
 pub fn run(campaign: &Campaign<'_>, report: &mut Report) -> Result<()> {

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::interrupt;
 
 /// Longest wait for a line.
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_mins(3);
 /// Time between two checks for an interrupt.
 const POLL: Duration = Duration::from_millis(100);
 

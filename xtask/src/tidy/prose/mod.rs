@@ -89,7 +89,7 @@ fn paragraphs_of_rust(rust: &Rust) -> impl Iterator<Item = Paragraph> {
         .strings
         .iter()
         .filter(|_| !rust.path.starts_with(HERE))
-        .flat_map(|(line, text)| paragraph_of_string(*line, text));
+        .filter_map(|(line, text)| paragraph_of_string(*line, text));
     join(comments).into_iter().chain(strings)
 }
 

@@ -72,7 +72,7 @@ fn leaves(text: &str, tokens: TokenStream, spans: &mut Vec<Range<usize>>) {
 /// comment.
 fn push_comments(text: &str, gap: Range<usize>, lines: &mut Lines<'_>, comments: &mut Vec<(usize, String)>) {
     let mut at = gap.start;
-    while let Some(start) = text[at..gap.end].find("/") {
+    while let Some(start) = text[at..gap.end].find('/') {
         let start = at + start;
         let rest = &text[start..gap.end];
         let len =

@@ -172,7 +172,7 @@ pub fn work_until_killed() {
     let run = TestRun {
         prefix: format!("client{number}-"),
         files: vec![Versions::shared(0, SECTORS, SHAPE.region, &file)],
-        deadline: Instant::now() + Duration::from_secs(3600),
+        deadline: Instant::now() + Duration::from_hours(1),
         ..TestRun::new(kind, SHAPE, dir.into(), &watch)
     };
     std::thread::scope(|scope| {

@@ -417,7 +417,7 @@ impl<'a> Worker<'a> {
         match self.pending.remove(&done.id).expect("each transfer is over once") {
             Pending::Write { way, range, version } => self.written(way, range, version, result),
             Pending::Read { way, range, oldest } => {
-                self.was_read(way, range, &oldest, result, &done.transfer.buf)
+                self.was_read(way, range, &oldest, result, &done.transfer.buf);
             }
         }
     }

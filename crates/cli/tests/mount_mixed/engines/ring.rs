@@ -18,7 +18,7 @@ pub struct Ring {
 
 impl std::fmt::Debug for Ring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ring").field("under_way", &self.under_way.len()).finish()
+        f.debug_struct("Ring").field("under_way", &self.under_way.len()).finish_non_exhaustive()
     }
 }
 

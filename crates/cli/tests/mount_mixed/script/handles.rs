@@ -168,6 +168,7 @@ impl Handles {
         self.slot(slot)?.map.as_ref().ok_or(Errno::BADF)
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each operation")]
     fn try_run(&mut self, nth: u64, op: &Op) -> Outcome {
         let done = |()| Value::Done;
         let number = |number: usize| Value::Number(number as u64);

@@ -52,6 +52,7 @@ fn check(rows: &[(&str, Operation, FileState, [Expected; 3])]) {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn writes() {
     use Reason::{
         Extends, FillsHole, InitialisesBlock, ManyExtents, Overwrite, Unaligned, WholeBlocks, ZeroesTail,

@@ -113,7 +113,7 @@ impl IoQueue {
             let mailbox = Arc::clone(mailbox);
             // If the range was released since, the lock grants it at once.
             ranges.lock_with(admission.range, admission.mode, move |guard| {
-                mailbox.deliver(id, Delivery::Range(guard))
+                mailbox.deliver(id, Delivery::Range(guard));
             });
             Ok(Requested::Parked)
         })

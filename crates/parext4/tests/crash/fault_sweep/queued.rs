@@ -46,7 +46,7 @@ workload!(queued_writes, with_file(LARGE, 64 << 10), untimed(), |run| {
     })?;
     run.step("extend", |volume| {
         queued(volume, |queue| {
-            (0..4).for_each(|nth| write(queue, &file, 3, 10 << 10, (64 << 10) + nth * (10 << 10)))
+            (0..4).for_each(|nth| write(queue, &file, 3, 10 << 10, (64 << 10) + nth * (10 << 10)));
         })
     })?;
     run.file_step("sync", "/file", |volume| {

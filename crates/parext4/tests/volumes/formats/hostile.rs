@@ -37,7 +37,7 @@ fn superblocks_of_any_geometry_cause_no_panic() {
 fn exercise(device: &MemDevice, rng: &mut Rng) -> bool {
     let mut block = vec![0; 1024];
     device.read_at(1024, &mut [IoSliceMut::new(&mut block)]).unwrap();
-    for _ in 0..1 + rng.below(3) {
+    for _ in 0..=rng.below(3) {
         let (at, len) = SUPERBLOCK[usize::try_from(rng.below(SUPERBLOCK.len() as u64)).unwrap()];
         let mut field = [0; 8];
         field[..len].copy_from_slice(&block[at..at + len]);

@@ -38,7 +38,7 @@ fn a_damaged_file_is_named_and_the_volume_can_be_read() {
     let Some(device) = make(16, &["-b", "1024"]) else { return };
     open(&device).create_dir("/dir", 0o755).unwrap();
     for header in headers(&device.snapshot()) {
-        let mut bytes = device.snapshot().to_vec();
+        let mut bytes = device.snapshot().clone();
         bytes[header + 4] = 9;
         let damaged = Arc::new(MemDevice::from_bytes(bytes));
         let found = findings(&*damaged);
@@ -68,7 +68,7 @@ fn any_bytes_in_a_quota_file_lead_to_errors() {
     }
     drop(root);
     volume.close().unwrap();
-    let good = device.snapshot().to_vec();
+    let good = device.snapshot().clone();
     let mut rng = Rng::new(settings::seed("hostile quotas"), 0);
     for _ in 0..if settings::all() { 4000 } else { 250 } {
         let mut bytes = good.clone();
@@ -93,7 +93,7 @@ fn enforced_limits_bear_any_usage() {
     volume.root().unwrap().create(b"file", &NewInode::new().uid(7)).unwrap();
     volume.write("/file", vec![1; 10_000]).unwrap();
     volume.close().unwrap();
-    let mut bytes = device.snapshot().to_vec();
+    let mut bytes = device.snapshot().clone();
     let limit = (1_u64 << 30).to_le_bytes();
     // The limit of space lies 8 bytes after the inodes in use, and 16 bytes before the space in
     // use.

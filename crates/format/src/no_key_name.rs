@@ -7,7 +7,8 @@
 //! "Filesystem-level encryption (fscrypt)", and `fs/crypto/fname.c`.
 
 use data_encoding::BASE64URL_NOPAD;
-use sha2::{Digest as _, Sha256};
+
+use crate::verity::sha256;
 
 /// Length of the shortest encrypted name: one block of the cipher (`FSCRYPT_FNAME_MIN_MSG_LEN`).
 pub const MIN_ENCRYPTED: usize = 16;
@@ -86,11 +87,7 @@ pub fn encoded_len(len: usize) -> usize {
     BASE64URL_NOPAD.encode_len(if len > PREFIX { MAX_LEN } else { HASHES + len })
 }
 
-fn sha256(bytes: &[u8]) -> [u8; SHA256_LEN] {
-    Sha256::digest(bytes).into()
-}
-
-#[cfg(test)]
+#[cfg(all(test, feature = "sha2"))]
 mod tests {
     use super::*;
 

@@ -16,6 +16,7 @@ use std::ops::Range;
 
 pub use digest::Digest;
 use digest::Hasher;
+pub(crate) use digest::sha256;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -62,8 +63,10 @@ pub enum HashAlgorithm {
 }
 
 impl HashAlgorithm {
+    /// Returns the function with a number, if this crate has it.
     fn from_number(number: u8) -> Option<Self> {
         match number {
+            _ if !cfg!(feature = "sha2") => None,
             1 => Some(Self::Sha256),
             2 => Some(Self::Sha512),
             _ => None,
@@ -314,5 +317,5 @@ fn salted(algorithm: HashAlgorithm, salt: &[u8]) -> Hasher {
     hasher
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "sha2"))]
 mod tests;

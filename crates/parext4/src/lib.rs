@@ -78,6 +78,14 @@
 //! [`Error`] has one variant for each meaning. [`Error::to_errno`] returns the errno that a system
 //! call would, and an `Error` converts to an [`std::io::Error`] that keeps its text.
 //!
+//! # Features
+//! All are on by default. Without one of them, a volume that needs it is refused, or opened for
+//! reading only, with an error that names the volume's feature; the engine then needs fewer crates.
+//!
+//! - `casefold`: volumes whose directories can ignore case.
+//! - `mkfs`: [`mkfs()`] creates volumes.
+//! - `sha2`: volumes with files that fs-verity protects, and encrypted ones, whose names it lists.
+//!
 //! # Examples
 //! `examples/` has programs for the common cases: `log_writer` (threads append to one file),
 //! `copy_out` (a tree out of an image), `io_queue`, `untrusted_image`, and `tokio` and

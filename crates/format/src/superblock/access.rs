@@ -17,7 +17,8 @@ pub enum Access {
 }
 
 impl Incompat {
-    /// The features that are supported for reading and writing.
+    /// The features of volumes that are supported for reading and writing, with the features of this
+    /// crate.
     pub const SUPPORTED: Self = Self::FILETYPE
         .union(Self::RECOVER)
         .union(Self::META_BG)
@@ -29,12 +30,12 @@ impl Incompat {
         .union(Self::CSUM_SEED)
         .union(Self::LARGEDIR)
         .union(Self::INLINE_DATA)
-        .union(Self::ENCRYPT)
-        .union(Self::CASEFOLD);
+        .union(if cfg!(feature = "sha2") { Self::ENCRYPT } else { Self::empty() })
+        .union(if cfg!(feature = "casefold") { Self::CASEFOLD } else { Self::empty() });
 }
 
 impl RoCompat {
-    /// The features that are supported for writing.
+    /// The features of volumes that are supported for writing, with the features of this crate.
     pub const SUPPORTED: Self = Self::SPARSE_SUPER
         .union(Self::LARGE_FILE)
         .union(Self::BTREE_DIR)
@@ -46,7 +47,7 @@ impl RoCompat {
         .union(Self::BIGALLOC)
         .union(Self::METADATA_CSUM)
         .union(Self::PROJECT)
-        .union(Self::VERITY)
+        .union(if cfg!(feature = "sha2") { Self::VERITY } else { Self::empty() })
         .union(Self::ORPHAN_PRESENT);
 }
 

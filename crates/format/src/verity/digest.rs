@@ -1,8 +1,14 @@
 //! One type for the two hash functions of Merkle trees.
 
-use sha2::{Digest as _, Sha256, Sha512};
+#[cfg(feature = "sha2")]
+mod hashes;
+#[cfg(not(feature = "sha2"))]
+mod no_hashes;
 
-use super::HashAlgorithm;
+#[cfg(feature = "sha2")]
+pub(crate) use hashes::{Hasher, sha256};
+#[cfg(not(feature = "sha2"))]
+pub(crate) use no_hashes::{Hasher, sha256};
 
 /// A hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,37 +29,5 @@ impl Digest {
         let mut bytes = [0; 64];
         bytes[..hash.len()].copy_from_slice(hash);
         Self { bytes, len: hash.len() }
-    }
-}
-
-/// The state of a hash function.
-#[derive(Clone)]
-pub(super) enum Hasher {
-    Sha256(Sha256),
-    Sha512(Sha512),
-}
-
-impl Hasher {
-    pub(super) fn new(algorithm: HashAlgorithm) -> Self {
-        match algorithm {
-            HashAlgorithm::Sha256 => Self::Sha256(Sha256::new()),
-            HashAlgorithm::Sha512 => Self::Sha512(Sha512::new()),
-        }
-    }
-
-    pub(super) fn update(&mut self, bytes: &[u8]) {
-        match self {
-            Self::Sha256(hasher) => hasher.update(bytes),
-            Self::Sha512(hasher) => hasher.update(bytes),
-        }
-    }
-
-    /// Returns the hash of all bytes so far and `bytes`.
-    pub(super) fn digest(mut self, bytes: &[u8]) -> Digest {
-        self.update(bytes);
-        match self {
-            Self::Sha256(hasher) => Digest::new(&hasher.finalize()),
-            Self::Sha512(hasher) => Digest::new(&hasher.finalize()),
-        }
     }
 }

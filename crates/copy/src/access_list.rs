@@ -192,9 +192,9 @@ mod tests {
         for (text, wrong) in [
             ("user::rwx,user:no-such-name:r--", "knows no user no-such-name"),
             ("group:no-such-name:r--", "knows no group no-such-name"),
-            ("user:1:rwz", "user:1:rwz: the permissions are wrong"),
-            ("user:1:r-r-", "the permissions are wrong"),
-            ("user:1:", "the permissions are wrong"),
+            ("user:1:rwz", "user:1:rwz: permissions: expected 1 to 3 of the letters"),
+            ("user:1:r-r-", "expected 1 to 3 of the letters"),
+            ("user:1:", "expected 1 to 3 of the letters"),
             ("user:1:rwx:x", "the number is wrong"),
             ("user:4294967295:rwx", "4294967295 is not the number"),
             ("mask:1:rwx", "is no entry"),

@@ -63,7 +63,7 @@ pub fn build_programs() -> Result<PathBuf> {
 }
 
 /// The largest size of the release binary, in bytes.
-const MAX_BINARY_SIZE: u64 = 12_000_000;
+const MAX_BINARY_SIZE: u64 = 11_000_000;
 
 /// Builds the release binary of the benchmarks and returns its path.
 pub fn build_bench() -> Result<PathBuf> {

@@ -1,4 +1,4 @@
-//! Folding of names that have other characters than those of ASCII.
+//! Folding of names that are not ASCII.
 
 use caseless::Caseless as _;
 use unicode_normalization::char::{canonical_combining_class, decompose_canonical};

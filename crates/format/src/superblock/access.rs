@@ -17,8 +17,8 @@ pub enum Access {
 }
 
 impl Incompat {
-    /// The features of volumes that are supported for reading and writing, with the features of this
-    /// crate.
+    /// The features of volumes that are supported for reading and writing, with the features of
+    /// this crate.
     pub const SUPPORTED: Self = Self::FILETYPE
         .union(Self::RECOVER)
         .union(Self::META_BG)

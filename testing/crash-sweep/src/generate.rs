@@ -3,14 +3,14 @@
 
 use std::sync::LazyLock;
 
-use parext4::EmptiedLog;
+use parext4::{EmptiedLog, XattrMode};
 use testkit::ops::{FileOp, Op, Persist, Step, Tree, Way};
 use testkit::rng::Rng;
 
 use crate::op::{
     FILE_BYTES, PERSISTS, PIECE, UNTIMED, append, collapse, insert, set_len, write, write_short, zero,
 };
-use crate::start::{COMMON, content, initial};
+use crate::start::{COMMON, XATTR, content, initial};
 
 /// Offsets of writes: at the start, overlapping it, in the middle, and over the end of a file of
 /// [`FILE_BYTES`].
@@ -29,7 +29,7 @@ fn operations() -> Vec<Op> {
         Op::MakeDir("/a/d"),
         Op::MakeDir("/c"),
         Op::Link(old, free),
-        Op::Symlink(free),
+        Op::Symlink(free, "target"),
         Op::Rename(old, free),
         Op::Rename(old, other),
         Op::Rename(short, old),
@@ -38,8 +38,8 @@ fn operations() -> Vec<Op> {
         Op::Unlink(old),
         Op::UnlinkOpen(other),
         Op::RemoveDir("/e"),
-        Op::SetXattr(old),
-        Op::RemoveXattr(other),
+        Op::SetXattr { path: old, name: XATTR, len: 1, mode: XattrMode::Any },
+        Op::RemoveXattr { path: other, name: XATTR },
         Op::Chmod(old),
         Op::Chmod("/b"),
         Op::Chown(old),

@@ -105,11 +105,11 @@ fn populate(volume: &Volume, root: &str, tree: &Tree) {
         match entry.kind {
             InodeKind::Directory => drop(volume.create_dir(&path, entry.attributes.mode).expect("mkdir")),
             InodeKind::File(key) => volume.write(&path, tree.files[key].bytes()).expect("write"),
-            InodeKind::Symlink => unreachable!("no initial tree has one"),
+            InodeKind::Symlink(_) => unreachable!("no initial tree has one"),
         }
-        if let Some(value) = entry.attributes.xattr {
+        for (name, value) in &entry.attributes.xattrs {
             let node = volume.resolve(&path).expect("resolve");
-            node.set_xattr(b"user.x", &[value], XattrMode::Any).expect("set_xattr");
+            node.set_xattr(name, value, XattrMode::Any).expect("set_xattr");
         }
     }
 }

@@ -12,6 +12,8 @@ use crate::op::{FILE_BYTES, SHORT};
 /// The directory in which all threads have names, in the trees of threads. Thread 3's name `/s/1`
 /// is `/s/t3-1` on the volume.
 pub const COMMON: &str = "/s";
+/// The extended attribute that operations set and remove.
+pub const XATTR: &str = "user.x";
 /// The most threads that have a tree each. No two write the same byte.
 pub const MAX_THREADS: u8 = 8;
 /// The most operations on a tree. No two write the same byte.
@@ -35,7 +37,8 @@ pub fn initial(thread: u8) -> Tree {
         tree.files.push(Arc::new(FileModel::of(Content::Byte(byte).bytes(0, bytes))));
         tree.add(path, Kind::File(nth), 0o644);
     }
-    tree.names.get_mut("/b/1").expect("it was added").attributes.xattr = Some(1);
+    let entry = tree.names.get_mut("/b/1").expect("it was added");
+    entry.attributes.xattrs.insert(XATTR.into(), vec![1]);
     tree
 }
 

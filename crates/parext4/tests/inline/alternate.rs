@@ -1,31 +1,40 @@
 //! The kernel and parext4 change one volume in turn. Each reads what the other has left, and e2fsck
 //! checks it.
 
+use parext4::Volume;
+use testkit::ops::{Content, KernelTree, Op, Runner, Tree, read_tree};
 use testkit::rng::Rng;
 use testkit::{Image, settings};
 
-use super::tree::{Change, Side, Tree, apply, random_change};
-use super::{KINDS, room, sides};
+use super::tree::{Side, random_op};
+use super::{KINDS, room};
 
 const CHANGES: usize = 250;
 const ROUNDS: usize = 2;
 
-/// Compares trees, naming the first difference only.
-fn compare(found: &Tree, expected: &Tree, what: &str) {
-    for (path, item) in expected {
-        assert_eq!(found.get(path), Some(item), "{what}: {path}");
+/// Compares the tree that parext4 has, also as it reads it through the page cache.
+fn compare(volume: &Volume, expected: &Tree, what: &str) {
+    let files = expected.names.keys().filter_map(|path| Some((path, expected.bytes(path)?)));
+    for (path, bytes) in files {
+        assert!(volume.read(path).is_ok_and(|read| read == bytes), "{what}: {path} has other contents");
     }
-    assert!(found.len() == expected.len(), "{what}: {:?}", found.keys().collect::<Vec<_>>());
+    check(read_tree(volume, ""), expected, what);
 }
 
-fn changes(rng: &mut Rng, tree: &mut Tree, room: u64, side: Side) -> Vec<Change> {
-    let mut list = Vec::new();
-    for _ in 0..CHANGES {
-        let change = random_change(rng, tree, room, side);
-        apply(tree, &change);
-        list.push(change);
-    }
-    list
+/// Compares a tree that was read.
+fn check(found: Result<Tree, String>, expected: &Tree, what: &str) {
+    let same = found.and_then(|found| expected.compare(&found));
+    same.unwrap_or_else(|difference| panic!("{what}: {difference}"));
+}
+
+/// Returns operations that succeed in turn, and has `tree` follow them.
+fn changes(rng: &mut Rng, tree: &mut Tree, room: u64, side: Side) -> Vec<(Op, Content)> {
+    let mut change = |_| {
+        let (op, content, next) = random_op(rng, tree, room, side);
+        *tree = next;
+        (op, content)
+    };
+    (0..CHANGES).map(&mut change).collect()
 }
 
 #[test]
@@ -34,15 +43,17 @@ fn each_reads_what_the_other_wrote() {
     for (stream, &(inode_size, kind)) in (0..).zip(KINDS) {
         let Some(image) = Image::mke2fs(16, kind) else { return };
         let mut rng = Rng::new(seed, stream);
-        let (mut tree, mut mounted, room) = (Tree::new(), true, room(inode_size));
+        let (mut tree, mut mounted, room) = (Tree::default(), true, room(inode_size));
         for round in 0..ROUNDS {
             let what = format!("{kind:?}, round {round}");
             let volume = image.open();
-            compare(&sides::read(&volume), &tree, &format!("{what}, read by parext4"));
-            for change in changes(&mut rng, &mut tree, room, Side::Parext4) {
-                sides::change(&volume, &change).unwrap_or_else(|error| panic!("{what}: {change:?}: {error}"));
+            compare(&volume, &tree, &format!("{what}, read by parext4"));
+            let mut runner = Runner::new(&volume);
+            for (op, content) in changes(&mut rng, &mut tree, room, Side::Parext4) {
+                runner.run(&op, content).unwrap_or_else(|error| panic!("{what}: {op:?}: {error}"));
             }
-            compare(&sides::read(&volume), &tree, &format!("{what}, changed by parext4"));
+            drop(runner);
+            compare(&volume, &tree, &format!("{what}, changed by parext4"));
             volume.close().unwrap();
             image.fsck();
             let ours = tree.clone();
@@ -50,10 +61,12 @@ fn each_reads_what_the_other_wrote() {
             mounted = false;
             image.with_kernel(|root| {
                 mounted = true;
-                compare(&sides::read_by_kernel(root), &ours, &format!("{what}, read by the kernel"));
-                for change in &list {
-                    sides::change_by_kernel(root, change)
-                        .unwrap_or_else(|error| panic!("{what}: the kernel: {change:?}: {error}"));
+                let mut kernel = KernelTree::new(root);
+                check(kernel.read(), &ours, &format!("{what}, read by the kernel"));
+                for (op, content) in &list {
+                    kernel
+                        .run(op, *content)
+                        .unwrap_or_else(|error| panic!("{what}: the kernel: {op:?}: {error}"));
                 }
             });
             if !mounted {
@@ -61,12 +74,12 @@ fn each_reads_what_the_other_wrote() {
             }
             image.fsck();
             image.with_kernel(|root| {
-                compare(&sides::read_by_kernel(root), &tree, &format!("{what}, read again by the kernel"));
+                check(KernelTree::new(root).read(), &tree, &format!("{what}, read again by the kernel"));
             });
         }
         if mounted {
             let volume = image.open();
-            compare(&sides::read(&volume), &tree, &format!("{kind:?}, at the end"));
+            compare(&volume, &tree, &format!("{kind:?}, at the end"));
             volume.close().unwrap();
         }
     }

@@ -8,7 +8,6 @@ mod file;
 mod hostile;
 mod names;
 mod queued;
-mod sides;
 mod tree;
 
 use std::sync::Arc;

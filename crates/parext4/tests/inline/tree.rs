@@ -1,57 +1,31 @@
-//! A model of a small tree, and random changes of it around the sizes at which contents leave their
-//! inodes.
+//! Random operations on a small tree, around the sizes at which contents leave their inodes.
 
-use std::collections::BTreeMap;
+use std::array::from_fn;
+use std::sync::LazyLock;
 
+use parext4::XattrMode;
+use testkit::choices::Choices as _;
+use testkit::ops::op::parent;
+use testkit::ops::tree::Kind;
+use testkit::ops::{Content, FileOp, Op, Tree, Way};
 use testkit::rng::Rng;
 
-/// Names and what they are, by path.
-pub type Tree = BTreeMap<String, Item>;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Item {
-    File { contents: Vec<u8>, note: Option<Vec<u8>> },
-    Directory,
-    Link(Vec<u8>),
-}
-
-#[derive(Clone, Debug)]
-pub enum Change {
-    Create(String),
-    Write {
-        path: String,
-        offset: usize,
-        data: Vec<u8>,
-    },
-    Append {
-        path: String,
-        data: Vec<u8>,
-    },
-    SetLen {
-        path: String,
-        len: usize,
-    },
-    MakeDirectory(String),
-    Link {
-        path: String,
-        target: Vec<u8>,
-    },
-    /// Removes a file, a link or an empty directory.
-    Remove(String),
-    Rename {
-        from: String,
-        to: String,
-    },
-    /// Sets the attribute `user.note` of a file, which needs the space of contents.
-    Note {
-        path: String,
-        note: Vec<u8>,
-    },
-}
-
+const TOP: [&str; 4] = ["/top0", "/top1", "/top2", "/top3"];
+/// Names that directories are renamed to.
+const MOVED: [&str; 3] = ["/moved0", "/moved1", "/moved2"];
 const DIRECTORIES: [&str; 4] = ["/a", "/b", "/a/c", "/b/d"];
+/// By directory and number, a short and a long name. They are enough for a directory to leave its
+/// inode.
+static NAMES: LazyLock<[[[String; 2]; 14]; 4]> = LazyLock::new(|| {
+    DIRECTORIES
+        .map(|dir| from_fn(|number| ["", "-with-a-longer-name"].map(|end| format!("{dir}/n{number}{end}"))))
+});
 
-/// The implementation that makes a change.
+const LONGEST_TARGET: u64 = 900;
+static TARGET: LazyLock<String> =
+    LazyLock::new(|| ('a'..='z').cycle().take(26 + usize::try_from(LONGEST_TARGET).unwrap()).collect());
+
+/// The implementation that runs an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Parext4,
@@ -60,134 +34,90 @@ pub enum Side {
     Kernel,
 }
 
-/// Returns a change that succeeds. `room` is the number of bytes that an inode has room for.
-pub fn random_change(rng: &mut Rng, tree: &Tree, room: u64, side: Side) -> Change {
+/// Returns an operation that succeeds, what it writes, and the tree after it. `room` is the number
+/// of bytes that an inode has room for.
+pub fn random_op(rng: &mut Rng, tree: &Tree, room: u64, side: Side) -> (Op, Content, Tree) {
     loop {
-        match choose(rng, tree, room) {
-            Some(Change::SetLen { path, len }) if side == Side::Kernel && grows(tree, &path, len) => {}
-            Some(change) => return change,
-            None => {}
+        let content = Content::Pattern(rng.below(200));
+        let op = choose(rng, tree, room).filter(|op| side == Side::Parext4 || !grows(tree, op));
+        if let Some((op, next)) = op.and_then(|op| Some((op, tree.after(&op, content)?))) {
+            return (op, content, next);
         }
     }
 }
 
-fn grows(tree: &Tree, path: &str, len: usize) -> bool {
-    matches!(tree.get(path), Some(Item::File { contents, .. }) if len > contents.len())
+fn grows(tree: &Tree, op: &Op) -> bool {
+    let len = |path| tree.bytes(path).map_or(0, <[u8]>::len) as u64;
+    matches!(*op, Op::File(path, FileOp::SetLen { size }) if size > len(path))
 }
 
-fn choose(rng: &mut Rng, tree: &Tree, room: u64) -> Option<Change> {
+/// Returns an operation that may be impossible.
+fn choose(rng: &mut Rng, tree: &Tree, room: u64) -> Option<Op> {
     let path = name(rng);
-    let data = |rng: &mut Rng, len: u64| {
-        let first = rng.below(200);
-        (0..len).map(|at| u8::try_from(1 + (first + at * 7) % 250).unwrap()).collect::<Vec<u8>>()
-    };
-    let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
-    if !parent.is_empty() && tree.get(parent) != Some(&Item::Directory) {
-        let above = parent.rsplit_once('/').map_or("", |(above, _)| above);
-        let exists = tree.contains_key(parent) || !above.is_empty() && !tree.contains_key(above);
-        return (!exists).then(|| Change::MakeDirectory(parent.to_owned()));
+    let above = parent(path);
+    if !above.is_empty() && !tree.names.contains_key(above) {
+        return Some(Op::MakeDir(above));
     }
-    match tree.get(&path) {
+    match tree.names.get(path).map(|entry| &entry.kind) {
         None => Some(match rng.below(8) {
-            0 => Change::MakeDirectory(path),
-            1 => {
-                let len = 1 + rng.below(room + 40).min(900);
-                Change::Link { path, target: data(rng, len).iter().map(|byte| b'a' + byte % 26).collect() }
-            }
-            _ => Change::Create(path),
+            0 => Op::MakeDir(path),
+            1 => Op::Symlink(path, target(rng, room)),
+            _ => Op::Create(path),
         }),
-        Some(Item::Link(_)) if rng.chance(30) => Some(Change::Remove(path)),
-        Some(Item::Link(_)) => None,
-        Some(Item::Directory) => {
-            let below = format!("{path}/");
-            let is_empty = !tree.keys().any(|other| other.starts_with(&below));
-            let to = format!("/moved{}", rng.below(3));
-            match rng.below(3) {
-                0 if is_empty => Some(Change::Remove(path)),
-                1 if !tree.contains_key(&to) => Some(Change::Rename { from: path, to }),
-                _ => None,
-            }
-        }
-        Some(Item::File { contents, .. }) => {
-            let size = contents.len() as u64;
-            let near = |rng: &mut Rng| match rng.below(4) {
-                0 => rng.below(70),
-                1 => (room + rng.below(9)).saturating_sub(4),
-                2 => rng.below(room + 1),
-                _ => rng.below(3 * room),
-            };
-            Some(match rng.below(16) {
-                0..4 => {
-                    let offset = rng.below(size.max(room) + 1);
-                    let len = 1 + near(rng).saturating_sub(offset);
-                    Change::Write { path, offset: usize::try_from(offset).unwrap(), data: data(rng, len) }
-                }
-                4..7 => {
-                    let most = if rng.chance(80) { 40 } else { room };
-                    let len = 1 + rng.below(most);
-                    Change::Append { path, data: data(rng, len) }
-                }
-                7..10 => Change::SetLen { path, len: usize::try_from(near(rng)).unwrap() },
-                10..12 => {
-                    let most = if rng.chance(70) { 30 } else { room.min(600) };
-                    let len = rng.below(most);
-                    Change::Note { path, note: data(rng, len) }
-                }
-                12..14 => {
-                    let to = name(rng);
-                    let above = to.rsplit_once('/').map_or("", |(above, _)| above);
-                    let possible = above.is_empty() || tree.get(above) == Some(&Item::Directory);
-                    let replaces = matches!(tree.get(&to), None | Some(Item::File { .. }));
-                    return (possible && replaces && to != path).then_some(Change::Rename { from: path, to });
-                }
-                _ => Change::Remove(path),
-            })
-        }
-    }
-}
-
-/// Returns a path; directories get enough entries to leave their inodes.
-fn name(rng: &mut Rng) -> String {
-    let short = rng.below(14);
-    let long = if rng.chance(25) { "-with-a-longer-name" } else { "" };
-    match rng.below(6) {
-        0 => format!("/top{}", rng.below(4)),
-        n => format!("{}/n{short}{long}", DIRECTORIES[usize::try_from(n - 1).unwrap() % 4]),
-    }
-}
-
-/// Applies a change to the model.
-pub fn apply(tree: &mut Tree, change: &Change) {
-    let contents = |tree: &mut Tree, path: &str, edit: &mut dyn FnMut(&mut Vec<u8>)| match tree.get_mut(path)
-    {
-        Some(Item::File { contents, .. }) => edit(contents),
-        other => panic!("{path} is {other:?}"),
-    };
-    match change {
-        Change::Create(path) => {
-            tree.insert(path.clone(), Item::File { contents: Vec::new(), note: None });
-        }
-        Change::Write { path, offset, data } => contents(tree, path, &mut |contents| {
-            contents.resize(contents.len().max(offset + data.len()), 0);
-            contents[*offset..offset + data.len()].copy_from_slice(data);
-        }),
-        Change::Append { path, data } => contents(tree, path, &mut |contents| contents.extend(data)),
-        Change::SetLen { path, len } => contents(tree, path, &mut |contents| contents.resize(*len, 0)),
-        Change::MakeDirectory(path) => drop(tree.insert(path.clone(), Item::Directory)),
-        Change::Link { path, target } => drop(tree.insert(path.clone(), Item::Link(target.clone()))),
-        Change::Remove(path) => drop(tree.remove(path)),
-        Change::Rename { from, to } => {
-            let below = format!("{from}/");
-            let moved: Vec<String> =
-                tree.keys().filter(|path| *path == from || path.starts_with(&below)).cloned().collect();
-            for path in moved {
-                let item = tree.remove(&path).unwrap();
-                tree.insert(format!("{to}{}", &path[from.len()..]), item);
-            }
-        }
-        Change::Note { path, note } => match tree.get_mut(path) {
-            Some(Item::File { note: old, .. }) => *old = Some(note.clone()),
-            other => panic!("{path} is {other:?}"),
+        Some(Kind::Symlink(_)) => rng.chance(30).then_some(Op::Unlink(path)),
+        Some(Kind::Directory) => match rng.below(3) {
+            0 => Some(Op::RemoveDir(path)),
+            1 => Some(Op::Rename(path, rng.pick::<&str>(&MOVED))),
+            _ => None,
         },
+        Some(Kind::File(key)) => Some(on_file(rng, path, tree.files[*key].size(), room)),
     }
+}
+
+/// Returns an operation on a file of `size` bytes.
+fn on_file(rng: &mut Rng, path: &'static str, size: u64, room: u64) -> Op {
+    let near = |rng: &mut Rng| match rng.below(4) {
+        0 => rng.below(70),
+        1 => (room + rng.below(9)).saturating_sub(4),
+        2 => rng.below(room + 1),
+        _ => rng.below(3 * room),
+    };
+    let way = Way::Buffered;
+    let op = match rng.below(16) {
+        0..4 => {
+            let offset = rng.below(size.max(room) + 1);
+            FileOp::Write { way, offset, len: 1 + near(rng).saturating_sub(offset) }
+        }
+        4..7 => {
+            let most = if rng.chance(80) { 40 } else { room };
+            FileOp::Append { way, len: 1 + rng.below(most) }
+        }
+        7..10 => FileOp::SetLen { size: near(rng) },
+        10..12 => {
+            // The attribute needs the space of contents.
+            let most = if rng.chance(70) { 30 } else { room.min(600) };
+            let len = usize::try_from(rng.below(most)).unwrap();
+            return Op::SetXattr { path, name: "user.note", len, mode: XattrMode::Any };
+        }
+        12..14 => return Op::Rename(path, name(rng)),
+        _ => return Op::Unlink(path),
+    };
+    Op::File(path, op)
+}
+
+/// Returns a path. The first directory is twice as likely as another one.
+fn name(rng: &mut Rng) -> &'static str {
+    match rng.below(6) {
+        0 => rng.pick::<&str>(&TOP),
+        nth => {
+            let names = &NAMES[usize::try_from(nth - 1).unwrap() % NAMES.len()];
+            &rng.pick(names)[usize::from(rng.chance(25))]
+        }
+    }
+}
+
+fn target(rng: &mut Rng, room: u64) -> &'static str {
+    let len = 1 + rng.below((room + 40).min(LONGEST_TARGET));
+    let [first, len] = [rng.below(26), len].map(|number| usize::try_from(number).unwrap());
+    &TARGET[first..first + len]
 }

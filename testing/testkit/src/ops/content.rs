@@ -43,7 +43,7 @@ impl Content {
 }
 
 impl Content {
-    /// Returns a byte of it, for values of attributes.
+    /// Returns a byte of it, for owners and permissions.
     pub fn byte(self) -> u8 {
         let number = match self {
             Self::Byte(byte) => return byte,
@@ -51,6 +51,14 @@ impl Content {
             Self::Stamp(stamp) | Self::Movable(stamp) => stamp.sequence,
         };
         u8::try_from(number % 256).expect("less than 256")
+    }
+
+    /// Returns the value of an attribute.
+    pub fn value(self, len: usize) -> Vec<u8> {
+        match self {
+            Self::Pattern(_) => self.bytes(0, len as u64),
+            Self::Byte(_) | Self::Stamp(_) | Self::Movable(_) => vec![self.byte(); len],
+        }
     }
 }
 

@@ -1,13 +1,12 @@
 //! The tree that a volume has.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 
 use parext4::{DirectFile, FileType, InodeRef, Volume};
 
 use super::file_model::FileModel;
-use super::tree::{Attributes, Entry, Kind, LINK_TARGET, Tree};
+use super::tree::{Attributes, Entry, Kind, Tree};
 
 /// A file whose attributes change when a commit is wanted. It belongs to no tree.
 pub const COMMIT_FILE: &str = "/commit";
@@ -41,34 +40,52 @@ pub fn read_tree(volume: &Volume, root: &str) -> Result<Tree, String> {
                 }
                 dirs.push(name.clone());
             }
-            let xattr = node.get_xattr(b"user.x").map_err(|e| format!("{name}: {e}"))?;
-            let metadata = node.metadata();
-            let (mode, uid) = (metadata.permissions, metadata.uid);
-            let attributes = Attributes { mode, uid, xattr: xattr.map(|value| value[0]) };
-            tree.names.insert(name, Entry { kind, attributes });
+            let attributes = attributes(&node).map_err(|e| format!("{name}: {e}"))?;
+            if tree.names.insert(name.clone(), Entry { kind, attributes }).is_some() {
+                return Err(format!("{name} is listed twice"));
+            }
         }
     }
     Ok(tree)
 }
 
-fn kind(node: &InodeRef, tree: &mut Tree, keys: &mut BTreeMap<u32, usize>) -> Result<Kind, String> {
+fn attributes(node: &InodeRef) -> parext4::Result<Attributes> {
+    let mut xattrs = BTreeMap::new();
+    for name in node.list_xattr()? {
+        let value = node.get_xattr(&name)?.unwrap_or_default();
+        xattrs.insert(name, value);
+    }
+    let metadata = node.metadata();
+    Ok(Attributes { mode: metadata.permissions, uid: metadata.uid, xattrs })
+}
+
+fn kind(node: &InodeRef, tree: &mut Tree, keys: &mut BTreeMap<u64, usize>) -> Result<Kind, String> {
     match node.file_type() {
         FileType::Directory => Ok(Kind::Directory),
-        FileType::Symlink => match node.read_link() {
-            Ok(target) if target == Path::new(LINK_TARGET) => Ok(Kind::Symlink),
-            other => Err(format!("a symbolic link to {other:?}")),
-        },
-        FileType::Regular => {
-            if let Some(&key) = keys.get(&node.ino().get()) {
-                return Ok(Kind::File(key));
-            }
-            let key = tree.files.len();
-            tree.files.push(Arc::new(FileModel::of(contents(node.clone())?)));
-            keys.insert(node.ino().get(), key);
-            Ok(Kind::File(key))
+        FileType::Symlink => {
+            let target = node.read_link().map_err(|e| e.to_string())?;
+            target.into_os_string().into_string().map(Kind::Symlink).map_err(|e| format!("a link to {e:?}"))
         }
+        FileType::Regular => file(tree, keys, node.ino().get().into(), || contents(node.clone())),
         other => Err(format!("an inode of type {other:?}")),
     }
+}
+
+/// Returns the file with this inode number, whose contents `read` returns. It is added to the tree
+/// with its first name; `keys` has the files by inode number.
+pub(super) fn file(
+    tree: &mut Tree,
+    keys: &mut BTreeMap<u64, usize>,
+    ino: u64,
+    read: impl FnOnce() -> Result<Vec<u8>, String>,
+) -> Result<Kind, String> {
+    if let Some(&key) = keys.get(&ino) {
+        return Ok(Kind::File(key));
+    }
+    let key = tree.files.len();
+    tree.files.push(Arc::new(FileModel::of(read()?)));
+    keys.insert(ino, key);
+    Ok(Kind::File(key))
 }
 
 fn contents(node: InodeRef) -> Result<Vec<u8>, String> {

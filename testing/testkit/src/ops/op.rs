@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use parext4::EmptiedLog;
+use parext4::{EmptiedLog, XattrMode};
 
 use super::file_op::{FileOp, Way};
 
@@ -20,7 +20,8 @@ pub enum Op {
     Create(&'static str),
     MakeDir(&'static str),
     Link(&'static str, &'static str),
-    Symlink(&'static str),
+    /// A name, and the target of the symbolic link.
+    Symlink(&'static str, &'static str),
     Rename(&'static str, &'static str),
     Exchange(&'static str, &'static str),
     Unlink(&'static str),
@@ -30,8 +31,17 @@ pub enum Op {
     /// and closes the file.
     RemoveOpen(&'static str),
     RemoveDir(&'static str),
-    SetXattr(&'static str),
-    RemoveXattr(&'static str),
+    /// Sets an extended attribute of a file to a value of `len` bytes.
+    SetXattr {
+        path: &'static str,
+        name: &'static str,
+        len: usize,
+        mode: XattrMode,
+    },
+    RemoveXattr {
+        path: &'static str,
+        name: &'static str,
+    },
     Chmod(&'static str),
     Chown(&'static str),
     /// Opens the file, runs the operation and closes the file.
@@ -76,15 +86,15 @@ impl Op {
     pub fn target(&self) -> &'static str {
         match *self {
             Self::Link(_, path) | Self::Rename(_, path) | Self::Exchange(_, path) => path,
-            Self::Symlink(path)
+            Self::Symlink(path, _)
             | Self::Unlink(path)
             | Self::UnlinkOpen(path)
             | Self::RemoveOpen(path)
             | Self::RemoveDir(path) => parent(path),
             Self::Create(path)
             | Self::MakeDir(path)
-            | Self::SetXattr(path)
-            | Self::RemoveXattr(path)
+            | Self::SetXattr { path, .. }
+            | Self::RemoveXattr { path, .. }
             | Self::Chmod(path)
             | Self::Chown(path)
             | Self::File(path, _) => path,

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 #[cfg(shuttle)]
 use parext4::models::simulated_time::sleep;
-use parext4::{Error, File, InodeRef, OpenOptions, RenameMode, Result, SetAttributes, Volume, XattrMode};
+use parext4::{Error, File, InodeRef, OpenOptions, RenameMode, Result, SetAttributes, Volume};
 
 use super::content::Content;
 use super::file_handles::FileHandles;
 use super::file_op::{FileOp, Way};
 use super::found::COMMIT_FILE;
 use super::op::{LAST_WRITE, Op, Persist, parent};
-use super::tree::{LINK_TARGET, mode_of};
+use super::tree::mode_of;
 use crate::volume::DirectFiles as _;
 
 /// The time between two reads of the number of commits while a timed commit is awaited, and the
@@ -71,7 +71,7 @@ impl<'a> Runner<'a> {
             }
             Op::MakeDir(path) => volume.create_dir(self.at(path), 0o755).map(drop),
             Op::Link(from, to) => volume.hard_link(self.at(from), self.at(to)),
-            Op::Symlink(path) => volume.symlink(self.at(path), LINK_TARGET).map(drop),
+            Op::Symlink(path, target) => volume.symlink(self.at(path), target).map(drop),
             Op::Rename(from, to) => volume.rename(self.at(from), self.at(to)),
             Op::Exchange(one, two) => self.exchange(one, two),
             Op::Unlink(path) => volume.remove_file(self.at(path)),
@@ -86,10 +86,10 @@ impl<'a> Runner<'a> {
                 volume.sync()
             }
             Op::RemoveDir(path) => volume.remove_dir(self.at(path)),
-            Op::SetXattr(path) => {
-                volume.resolve(self.at(path))?.set_xattr(b"user.x", &[byte], XattrMode::Any)
+            Op::SetXattr { path, name, len, mode } => {
+                volume.resolve(self.at(path))?.set_xattr(name.as_bytes(), &content.value(len), mode)
             }
-            Op::RemoveXattr(path) => volume.resolve(self.at(path))?.remove_xattr(b"user.x"),
+            Op::RemoveXattr { path, name } => volume.resolve(self.at(path))?.remove_xattr(name.as_bytes()),
             Op::Chmod(path) => {
                 let set = SetAttributes::new().permissions(mode_of(byte));
                 volume.resolve(self.at(path))?.set_attributes(&set)

@@ -3,22 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use parext4::XattrMode;
+
 use super::content::Content;
 use super::file_model::FileModel;
 use super::file_op::{FileOp, Way};
 use super::op::{LAST_WRITE, Op, parent};
 use crate::sector::SECTOR;
 
-/// The target of symbolic links.
-pub const LINK_TARGET: &str = "target";
-
 /// What a name refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A directory.
     Directory,
-    /// A symbolic link.
-    Symlink,
+    /// A symbolic link with this target.
+    Symlink(String),
     /// A file; the key of its contents.
     File(usize),
 }
@@ -30,8 +29,8 @@ pub struct Attributes {
     pub mode: u16,
     /// The owner.
     pub uid: u32,
-    /// Value of the attribute `user.x`.
-    pub xattr: Option<u8>,
+    /// Extended attributes: names and values.
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 /// An inode with its names.
@@ -41,6 +40,15 @@ pub struct Entry {
     pub kind: Kind,
     /// Its attributes; names of one file have the same.
     pub attributes: Attributes,
+}
+
+impl Entry {
+    /// Returns true if kind and attributes are as they were found. Contents are not compared.
+    fn is_like(&self, found: &Self) -> bool {
+        is_file(self) == is_file(found)
+            && (is_file(self) || self.kind == found.kind)
+            && self.attributes == found.attributes
+    }
 }
 
 /// The state between two operations.
@@ -53,9 +61,9 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Adds a name without an attribute that belongs to root.
+    /// Adds a name without extended attributes that belongs to root.
     pub fn add(&mut self, path: &str, kind: Kind, mode: u16) {
-        let attributes = Attributes { mode, uid: 0, xattr: None };
+        let attributes = Attributes { mode, uid: 0, xattrs: BTreeMap::new() };
         self.names.insert(path.to_owned(), Entry { kind, attributes });
     }
 
@@ -101,7 +109,9 @@ impl Tree {
             Op::SyncVolume => true,
             Op::Create(path) => self.is_free(path) && self.create(path, Kind::File(self.files.len())),
             Op::MakeDir(path) => self.is_free(path) && self.create(path, Kind::Directory),
-            Op::Symlink(path) => self.is_free(path) && self.create(path, Kind::Symlink),
+            Op::Symlink(path, target) => {
+                self.is_free(path) && self.create(path, Kind::Symlink(target.to_owned()))
+            }
             Op::Link(from, to) => self.is_free(to) && self.file(from).is_some() && self.copy_name(from, to),
             Op::Rename(from, to) => self.rename(from, to),
             Op::Exchange(one, two) => self.exchange(one, two),
@@ -119,12 +129,22 @@ impl Tree {
             }
             Op::Chmod(path) => self.change(path, |attributes| attributes.mode = mode_of(byte)),
             Op::Chown(path) => self.change(path, |attributes| attributes.uid = u32::from(byte)),
-            Op::SetXattr(path) => {
-                self.file(path).is_some() && self.change(path, |attributes| attributes.xattr = Some(byte))
+            Op::SetXattr { path, name, len, mode } => {
+                let is_possible = match mode {
+                    XattrMode::Create => !self.has_xattr(path, name),
+                    XattrMode::Replace => self.has_xattr(path, name),
+                    _ => true,
+                };
+                let set = |attributes: &mut Attributes| {
+                    attributes.xattrs.insert(name.into(), content.value(len));
+                };
+                is_possible && self.file(path).is_some() && self.change(path, set)
             }
-            Op::RemoveXattr(path) => {
-                let has = self.names.get(path).is_some_and(|entry| entry.attributes.xattr.is_some());
-                has && self.change(path, |attributes| attributes.xattr = None)
+            Op::RemoveXattr { path, name } => {
+                let remove = |attributes: &mut Attributes| {
+                    attributes.xattrs.remove(name.as_bytes());
+                };
+                self.has_xattr(path, name) && self.change(path, remove)
             }
             Op::File(path, op) => self.change_file(path, op, content),
         }
@@ -136,7 +156,7 @@ impl Tree {
     /// The first difference.
     pub fn compare(&self, found: &Self) -> Result<(), String> {
         if !self.has_names_of(found) {
-            return Err(format!("names are {:?}, not {:?}", found.names, self.names));
+            return Err(self.difference(found));
         }
         for path in self.names.keys() {
             if self.bytes(path) != found.bytes(path) {
@@ -149,7 +169,7 @@ impl Tree {
     fn create(&mut self, path: &str, kind: Kind) -> bool {
         let mode = match kind {
             Kind::Directory => 0o755,
-            Kind::Symlink => 0o777,
+            Kind::Symlink(_) => 0o777,
             Kind::File(_) => {
                 self.files.push(Arc::default());
                 0o644
@@ -169,6 +189,10 @@ impl Tree {
         true
     }
 
+    fn has_xattr(&self, path: &str, name: &str) -> bool {
+        self.names.get(path).is_some_and(|entry| entry.attributes.xattrs.contains_key(name.as_bytes()))
+    }
+
     fn has_children(&self, path: &str) -> bool {
         !self.children(path).is_empty()
     }
@@ -181,20 +205,35 @@ impl Tree {
         self.names.iter().filter(is_child).map(|(name, entry)| (name.as_str(), &entry.kind)).collect()
     }
 
-    /// Returns true if names, kinds and attributes are as they were found, and names of one file
-    /// are of one file.
+    /// Returns true if names, kinds and attributes are as they were found, and two names are of one
+    /// file if and only if they were found so.
     pub fn has_names_of(&self, found: &Self) -> bool {
-        let mut keys = BTreeMap::new();
+        let (mut keys, mut found_keys) = (BTreeMap::new(), BTreeMap::new());
         self.names.len() == found.names.len()
             && self.names.iter().zip(&found.names).all(|((path, entry), (found_path, found))| {
-                let same_kind = match (&entry.kind, &found.kind) {
+                let is_same_file = match (&entry.kind, &found.kind) {
                     (Kind::File(key), Kind::File(found)) => {
-                        keys.insert(*key, *found).is_none_or(|old| old == *found)
+                        keys.entry(*key).or_insert(*found) == found
+                            && found_keys.entry(*found).or_insert(*key) == key
                     }
-                    (kind, found) => kind == found,
+                    _ => true,
                 };
-                path == found_path && same_kind && entry.attributes == found.attributes
+                path == found_path && entry.is_like(found) && is_same_file
             })
+    }
+
+    /// Describes the first name that differs.
+    fn difference(&self, found: &Self) -> String {
+        let differs = |path: &&String| match (self.names.get(*path), found.names.get(*path)) {
+            (Some(entry), Some(found)) => !entry.is_like(found),
+            _ => true,
+        };
+        match self.names.keys().chain(found.names.keys()).find(differs) {
+            Some(path) => {
+                format!("{path} is {:?}, not {:?}", found.names.get(path), self.names.get(path))
+            }
+            None => "other names are of one file".to_owned(),
+        }
     }
 
     fn rename(&mut self, from: &str, to: &str) -> bool {
@@ -254,7 +293,7 @@ impl Tree {
                 change(&mut entry.attributes);
             }
         }
-        kind != Kind::Symlink
+        !matches!(kind, Kind::Symlink(_))
     }
 }
 

@@ -1,91 +1,78 @@
-//! Random changes against a map in memory.
+//! Random changes against the tree that they make.
 
-use std::collections::BTreeMap;
+use std::array::from_fn;
+use std::sync::LazyLock;
 
 use proptest::prelude::*;
+use proptest::sample::select;
 
-use super::{Image, KINDS, VALUE_KINDS, file};
+use super::{Image, KINDS, VALUE_KINDS};
 use parext4::{Error, Volume, XattrMode};
+use testkit::ops::{Content, Op, Runner, Tree, read_tree};
 
-/// Files of the model.
-const FILES: usize = 2;
+const FILES: &[&str] = &["/0", "/1"];
+
+/// Names of all kinds and lengths.
+static NAMES: LazyLock<[String; 10]> = LazyLock::new(|| {
+    from_fn(|n| {
+        let letter = char::from(b'a' + u8::try_from(n).unwrap());
+        let prefix = ["user.", "trusted.", "security."][n % 3];
+        format!("{prefix}{}", letter.to_string().repeat(1 + n * 9))
+    })
+});
 
 #[derive(Clone, Debug)]
-enum Op {
-    Set(usize, u8, u16, u8, XattrMode),
-    Remove(usize, u8),
-    Sync,
+enum Step {
+    Run(Op, Content),
     Reopen,
 }
 
-fn op() -> impl Strategy<Value = Op> {
+fn step() -> impl Strategy<Value = Step> {
+    let name = || (0..NAMES.len()).prop_map(|n| NAMES[n].as_str());
     let mode =
         prop_oneof![4 => Just(XattrMode::Any), 1 => Just(XattrMode::Create), 1 => Just(XattrMode::Replace)];
-    let len = prop_oneof![4 => 0_u16..60, 2 => 0_u16..400, 1 => 0_u16..5000];
-    let set = (0..FILES, 0_u8..10, len, any::<u8>(), mode).prop_map(|(f, n, l, v, m)| Op::Set(f, n, l, v, m));
-    prop_oneof![
-        12 => set,
-        4 => (0..FILES, 0_u8..10).prop_map(|(f, n)| Op::Remove(f, n)),
-        1 => Just(Op::Sync),
-        1 => Just(Op::Reopen),
-    ]
+    let len = prop_oneof![4 => 0_usize..60, 2 => 0_usize..400, 1 => 0_usize..5000];
+    let set = (select(FILES), name(), len, mode).prop_map(|(path, name, len, mode)| Op::SetXattr {
+        path,
+        name,
+        len,
+        mode,
+    });
+    let remove = (select(FILES), name()).prop_map(|(path, name)| Op::RemoveXattr { path, name });
+    let op = prop_oneof![12 => set, 4 => remove, 1 => Just(Op::SyncVolume)];
+    let content = prop_oneof![
+        any::<u8>().prop_map(Content::Byte),
+        any::<u8>().prop_map(|number| Content::Pattern(number.into())),
+    ];
+    prop_oneof![17 => (op, content).prop_map(|(op, content)| Step::Run(op, content)), 1 => Just(Step::Reopen)]
 }
 
-/// Names of all kinds and lengths.
-fn name(n: u8) -> Vec<u8> {
-    let prefix: &[u8] = [&b"user."[..], b"trusted.", b"security."][usize::from(n % 3)];
-    [prefix, &vec![b'a' + n; 1 + usize::from(n) * 9][..]].concat()
-}
-
-type Model = [BTreeMap<Vec<u8>, Vec<u8>>; FILES];
-
-fn apply(model: &mut Model, volume: &Volume, op: &Op) {
-    match *op {
-        Op::Set(f, n, len, value, mode) => {
-            let (name, value) = (name(n), vec![value; len.into()]);
-            let node = volume.resolve(format!("/{f}")).unwrap();
-            let there = model[f].contains_key(&name);
-            match (node.set_xattr(&name, &value, mode), mode) {
-                (Ok(()), XattrMode::Create) => assert!(!there),
-                (Ok(()), XattrMode::Replace) => assert!(there),
-                (Ok(()), _) => {}
-                (Err(Error::Exists(_)), XattrMode::Create) => return assert!(there),
-                (Err(Error::NoAttribute(_)), XattrMode::Replace) => return assert!(!there),
-                (Err(Error::NoSpace), _) => {
-                    // A set of attributes that fits one block alone is never refused.
-                    let others: usize =
-                        model[f].iter().map(|(name, value)| 16 + 3 + name.len() + 3 + value.len()).sum();
-                    let size = others + 16 + 3 + name.len() + 3 + value.len() + 36;
-                    return assert!(size > volume.info().block_size as usize);
-                }
-                (Err(error), _) => panic!("{error}"),
-            }
-            model[f].insert(name, value);
+/// Runs an operation, and returns the tree after it.
+fn run(volume: &Volume, tree: Tree, op: &Op, content: Content) -> Tree {
+    let next = tree.after(op, content);
+    match (Runner::new(volume).run(op, content), next, *op) {
+        (Ok(()), Some(next), _) => next,
+        (Err(Error::Exists(_)), None, Op::SetXattr { mode: XattrMode::Create, .. })
+        | (
+            Err(Error::NoAttribute(_)),
+            None,
+            Op::SetXattr { mode: XattrMode::Replace, .. } | Op::RemoveXattr { .. },
+        ) => tree,
+        (Err(Error::NoSpace), Some(_), Op::SetXattr { path, name, len, .. }) => {
+            // A set of attributes that fits one block alone is never refused.
+            let space = |name: usize, value: usize| 16 + 3 + name + 3 + value;
+            let others = tree.names[path].attributes.xattrs.iter();
+            let others: usize = others.map(|(name, value)| space(name.len(), value.len())).sum();
+            assert!(others + space(name.len(), len) + 36 > volume.info().block_size as usize);
+            tree
         }
-        Op::Remove(f, n) => {
-            let node = volume.resolve(format!("/{f}")).unwrap();
-            let removed = node.remove_xattr(&name(n)).is_ok();
-            assert_eq!(removed, model[f].remove(&name(n)).is_some());
-        }
-        Op::Sync => volume.sync().unwrap(),
-        Op::Reopen => {}
+        (result, next, _) => panic!("{op:?}: {result:?}, with the tree {next:?}"),
     }
 }
 
-fn compare(model: &Model, volume: &Volume) {
-    for (f, attributes) in model.iter().enumerate() {
-        let node = volume.resolve(format!("/{f}")).unwrap();
-        let found: BTreeMap<_, _> = node
-            .list_xattr()
-            .unwrap()
-            .into_iter()
-            .map(|name| {
-                let value = node.get_xattr(&name).unwrap().unwrap();
-                (name, value)
-            })
-            .collect();
-        assert_eq!(&found, attributes);
-    }
+fn compare(volume: &Volume, tree: &Tree) {
+    let same = read_tree(volume, "").and_then(|found| tree.compare(&found));
+    assert_eq!(same, Ok(()));
 }
 
 proptest! {
@@ -94,23 +81,25 @@ proptest! {
     #[test]
     fn attributes_behave_like_a_map(
         kind in 0..KINDS.len() + VALUE_KINDS.len(),
-        ops in prop::collection::vec(op(), 1..80),
+        steps in prop::collection::vec(step(), 1..80),
     ) {
         let Some(image) = Image::mke2fs(8, KINDS.iter().chain(&VALUE_KINDS).nth(kind).unwrap()) else { return Ok(()) };
         let mut volume = image.open();
-        for f in 0..FILES {
-            file(&volume, &f.to_string());
+        let mut tree = Tree::default();
+        for path in FILES {
+            tree = run(&volume, tree, &Op::Create(path), Content::Byte(0));
         }
-        let mut model = Model::default();
-        for op in &ops {
-            apply(&mut model, &volume, op);
-            if matches!(op, Op::Reopen) {
-                volume.close().unwrap();
-                volume = image.open();
-                compare(&model, &volume);
+        for step in &steps {
+            match step {
+                Step::Run(op, content) => tree = run(&volume, tree, op, *content),
+                Step::Reopen => {
+                    volume.close().unwrap();
+                    volume = image.open();
+                    compare(&volume, &tree);
+                }
             }
         }
-        compare(&model, &volume);
+        compare(&volume, &tree);
         volume.close().unwrap();
         image.fsck();
     }

@@ -105,7 +105,7 @@ fn populate(volume: &Volume, root: &str, tree: &Tree) {
         match entry.kind {
             InodeKind::Directory => drop(volume.create_dir(&path, entry.attributes.mode).expect("mkdir")),
             InodeKind::File(key) => volume.write(&path, tree.files[key].bytes()).expect("write"),
-            InodeKind::Symlink(_) => unreachable!("no initial tree has one"),
+            InodeKind::Symlink { .. } => unreachable!("no initial tree has one"),
         }
         for (name, value) in &entry.attributes.xattrs {
             let node = volume.resolve(&path).expect("resolve");

@@ -68,7 +68,7 @@ pub fn below(tree: &Tree, root: &str) -> Tree {
     for (path, entry) in &tree.names {
         let Some(path) = path_below(root, path) else { continue };
         let mut entry = entry.clone();
-        if let Kind::File(key) = &mut entry.kind {
+        if let Kind::File(key) | Kind::Symlink { key, .. } = &mut entry.kind {
             let next = below.files.len();
             let new = *keys.entry(*key).or_insert(next);
             if new == next {

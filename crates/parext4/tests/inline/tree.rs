@@ -64,7 +64,7 @@ fn choose(rng: &mut Rng, tree: &Tree, room: u64) -> Option<Op> {
             1 => Op::Symlink(path, target(rng, room)),
             _ => Op::Create(path),
         }),
-        Some(Kind::Symlink(_)) => rng.chance(30).then_some(Op::Unlink(path)),
+        Some(Kind::Symlink { .. }) => rng.chance(30).then_some(Op::Unlink(path)),
         Some(Kind::Directory) => match rng.below(3) {
             0 => Some(Op::RemoveDir(path)),
             1 => Some(Op::Rename(path, rng.pick::<&str>(&MOVED))),

@@ -1,197 +1,118 @@
-//! Random operations against a tree in memory.
+//! Random operations against the tree that they make.
 
-use std::collections::BTreeMap;
+use std::array::from_fn;
+use std::sync::LazyLock;
 
 use proptest::prelude::*;
+use proptest::sample::select;
 
-use super::{KINDS, Kind, make, names, new};
-use parext4::{FileType, InodeRef, RenameMode, Volume};
+use super::{KINDS, Kind, make, names};
+use parext4::{FileType, Volume};
+use testkit::ops::tree::Kind as InodeKind;
+use testkit::ops::{Content, Op, Runner, Tree, read_tree};
 
-/// Directories of the model: the root's `d0` to `d3`.
-const DIRS: usize = 4;
+const DIRS: &[&str] = &["/d0", "/d1", "/d2", "/d3"];
+
+/// Names of up to 255 bytes. They differ in their first bytes.
+static NAMES: LazyLock<[String; 12]> = LazyLock::new(|| {
+    from_fn(|n| format!("{}{}", char::from(b'a' + u8::try_from(n).unwrap()), ".".repeat(n * 254 / 11)))
+});
+/// Each name in each directory.
+static PATHS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    DIRS.iter().flat_map(|dir| NAMES.iter().map(move |name| format!("{dir}/{name}"))).collect()
+});
+/// By directory, so many names that it outgrows its block.
+static FILL: LazyLock<[Vec<String>; 4]> =
+    LazyLock::new(|| from_fn(|dir| (0..40).map(|n| format!("{}/fill-{n:0>30}", DIRS[dir])).collect()));
 
 #[derive(Clone, Debug)]
-enum Op {
-    Create(usize, u8),
-    Mkdir(usize, u8),
-    Symlink(usize, u8, u8),
-    Link(usize, u8, usize, u8),
-    Unlink(usize, u8),
-    Rmdir(usize, u8),
-    Rename(usize, u8, usize, u8, RenameMode),
-    /// Many names at once, so that directories outgrow their block.
+enum Step {
+    Run(Op),
+    /// Creates many names.
     Fill(usize),
-    Sync,
     Reopen,
 }
 
-fn op() -> impl Strategy<Value = Op> {
-    let dir = || 0..DIRS;
-    let name = || 0_u8..12;
-    let mode =
-        prop_oneof![Just(RenameMode::Replace), Just(RenameMode::NoReplace), Just(RenameMode::Exchange)];
+fn step() -> impl Strategy<Value = Step> {
+    let path = || (0..PATHS.len()).prop_map(|nth| PATHS[nth].as_str());
+    let target = select(NAMES.each_ref().map(String::as_str).to_vec());
+    // Now and then a name is renamed to itself.
+    let other = prop_oneof![9 => path().prop_map(Some), 1 => Just(None)];
+    let rename = select(vec![Op::Rename, Op::RenameNew, Op::Exchange]);
+    let op = prop_oneof![
+        4 => path().prop_map(Op::Create),
+        3 => path().prop_map(Op::MakeDir),
+        2 => (path(), target).prop_map(|(path, target)| Op::Symlink(path, target)),
+        3 => (path(), path()).prop_map(|(from, to)| Op::Link(from, to)),
+        4 => path().prop_map(Op::Unlink),
+        3 => path().prop_map(Op::RemoveDir),
+        8 => (path(), other, rename).prop_map(|(from, to, rename)| rename(from, to.unwrap_or(from))),
+        1 => Just(Op::SyncVolume),
+    ];
     prop_oneof![
-        4 => (dir(), name()).prop_map(|(d, n)| Op::Create(d, n)),
-        3 => (dir(), name()).prop_map(|(d, n)| Op::Mkdir(d, n)),
-        2 => (dir(), name(), name()).prop_map(|(d, n, t)| Op::Symlink(d, n, t)),
-        3 => (dir(), name(), dir(), name()).prop_map(|(d, n, e, m)| Op::Link(d, n, e, m)),
-        4 => (dir(), name()).prop_map(|(d, n)| Op::Unlink(d, n)),
-        3 => (dir(), name()).prop_map(|(d, n)| Op::Rmdir(d, n)),
-        8 => (dir(), name(), dir(), name(), mode).prop_map(|(d, n, e, m, r)| Op::Rename(d, n, e, m, r)),
-        1 => dir().prop_map(Op::Fill),
-        1 => Just(Op::Sync),
-        1 => Just(Op::Reopen),
+        28 => op.prop_map(Step::Run),
+        1 => (0..DIRS.len()).prop_map(Step::Fill),
+        1 => Just(Step::Reopen),
     ]
 }
 
-/// Returns a name of up to 255 bytes. Names differ in their first bytes.
-fn name(n: u8) -> Vec<u8> {
-    let mut name = vec![b'a' + n];
-    name.resize(1 + usize::from(n) * 254 / 11, b'.');
-    name
+/// Runs an operation, which succeeds if the tree says so. The tree follows it.
+fn apply(volume: &Volume, tree: &mut Tree, op: &Op) {
+    let content = Content::Byte(0);
+    let next = tree.after(op, content);
+    let done = Runner::new(volume).run(op, content);
+    assert_eq!(done.is_ok(), next.is_some(), "{op:?}: {done:?}");
+    *tree = next.unwrap_or_else(|| std::mem::take(tree));
 }
 
-/// The meaning of a name: a number for each inode made, and its type.
-type Entry = (u32, FileType);
-
-#[derive(Default)]
-struct Model {
-    dirs: [BTreeMap<Vec<u8>, Entry>; DIRS],
-    made: u32,
-}
-
-impl Model {
-    fn add(&mut self, dir: usize, name: Vec<u8>, file_type: FileType) -> bool {
-        self.made += 1;
-        let free = !self.dirs[dir].contains_key(&name);
-        if free {
-            self.dirs[dir].insert(name, (self.made, file_type));
-        }
-        free
+fn compare(volume: &Volume, tree: &Tree) {
+    let same = read_tree(volume, "").and_then(|found| tree.compare(&found));
+    assert_eq!(same, Ok(()));
+    for dir in DIRS {
+        let expected = tree.children(dir);
+        let expected = expected.iter().map(|(path, _)| &path.as_bytes()[dir.len() + 1..]);
+        assert!(names(&volume.resolve(dir).unwrap()).iter().map(Vec::as_slice).eq(expected));
     }
-
-    fn remove(&mut self, dir: usize, name: &[u8], directory: bool) -> bool {
-        let fits = |entry: &Entry| (entry.1 == FileType::Directory) == directory;
-        let there = self.dirs[dir].get(name).is_some_and(fits);
-        if there {
-            self.dirs[dir].remove(name);
-        }
-        there
-    }
-
-    fn link(&mut self, dir: usize, name: Vec<u8>, target: Option<Entry>) -> bool {
-        let Some(target) = target.filter(|target| target.1 != FileType::Directory) else { return false };
-        let free = !self.dirs[dir].contains_key(&name);
-        if free {
-            self.dirs[dir].insert(name, target);
-        }
-        free
-    }
-
-    fn rename(&mut self, old: (usize, &[u8]), new: (usize, &[u8]), mode: RenameMode) -> bool {
-        let Some(moved) = self.dirs[old.0].get(old.1).copied() else { return false };
-        let victim = self.dirs[new.0].get(new.1).copied();
-        let is_dir = |entry: Entry| entry.1 == FileType::Directory;
-        match (mode, victim) {
-            (RenameMode::NoReplace, Some(_)) | (RenameMode::Exchange, None) => return false,
-            (_, Some(victim)) if victim.0 == moved.0 => return true,
-            (RenameMode::Exchange, Some(victim)) => {
-                self.dirs[new.0].insert(new.1.to_vec(), moved);
-                self.dirs[old.0].insert(old.1.to_vec(), victim);
-                return true;
+    for (path, entry) in &tree.names {
+        let found = volume.symlink_metadata(path).unwrap();
+        let (file_type, links) = match &entry.kind {
+            InodeKind::Directory => {
+                let is_dir = |child: &&(&str, &InodeKind)| *child.1 == InodeKind::Directory;
+                (FileType::Directory, 2 + tree.children(path).iter().filter(is_dir).count())
             }
-            // The model's directories below the first level are empty.
-            (_, Some(victim)) if is_dir(victim) != is_dir(moved) => return false,
-            _ => {}
-        }
-        self.dirs[old.0].remove(old.1);
-        self.dirs[new.0].insert(new.1.to_vec(), moved);
-        true
+            InodeKind::Symlink { .. } => (FileType::Symlink, links(tree, &entry.kind)),
+            InodeKind::File(_) => (FileType::Regular, links(tree, &entry.kind)),
+        };
+        assert_eq!((found.file_type, usize::from(found.links)), (file_type, links), "{path}");
     }
 }
 
-fn dirs(volume: &Volume) -> [InodeRef; DIRS] {
-    std::array::from_fn(|n| volume.resolve(format!("/d{n}")).unwrap())
+/// Returns the number of names of a file or symbolic link.
+fn links(tree: &Tree, kind: &InodeKind) -> usize {
+    tree.names.values().filter(|entry| entry.kind == *kind).count()
 }
 
-/// Runs one operation on both. Returns whether each of them succeeded.
-fn apply(model: &mut Model, at: &[InodeRef; DIRS], op: &Op) -> (bool, bool) {
-    match *op {
-        Op::Create(d, n) => {
-            (at[d].create(&name(n), &new()).is_ok(), model.add(d, name(n), FileType::Regular))
-        }
-        Op::Mkdir(d, n) => {
-            (at[d].mkdir(&name(n), &new()).is_ok(), model.add(d, name(n), FileType::Directory))
-        }
-        Op::Symlink(d, n, target) => {
-            let made = at[d].symlink(&name(n), &name(target), &new()).is_ok();
-            (made, model.add(d, name(n), FileType::Symlink))
-        }
-        Op::Link(d, n, e, m) => {
-            let done = at[d].lookup(&name(n)).is_ok_and(|node| at[e].link(&name(m), &node).is_ok());
-            let target = model.dirs[d].get(&name(n)).copied();
-            (done, model.link(e, name(m), target))
-        }
-        Op::Unlink(d, n) => (at[d].unlink(&name(n)).is_ok(), model.remove(d, &name(n), false)),
-        Op::Rmdir(d, n) => (at[d].rmdir(&name(n)).is_ok(), model.remove(d, &name(n), true)),
-        Op::Rename(d, n, e, m, mode) => {
-            let done = at[d].rename(&name(n), &at[e], &name(m), mode).is_ok();
-            (done, model.rename((d, &name(n)), (e, &name(m)), mode))
-        }
-        Op::Fill(d) => {
-            for n in 0..40 {
-                let name = format!("fill-{n:0>30}").into_bytes();
-                let made = at[d].create(&name, &new()).is_ok();
-                assert_eq!(made, model.add(d, name, FileType::Regular));
-            }
-            (true, true)
-        }
-        Op::Sync | Op::Reopen => (true, true),
-    }
-}
-
-fn compare(model: &Model, at: &[InodeRef; DIRS]) {
-    for (dir, node) in model.dirs.iter().zip(at) {
-        assert!(names(node).iter().eq(dir.keys()));
-        let subdirs = dir.values().filter(|entry| entry.1 == FileType::Directory).count();
-        assert_eq!(usize::from(node.metadata().links), 2 + subdirs);
-        for (name, entry) in dir {
-            let found = node.lookup(name).unwrap();
-            assert_eq!(found.file_type(), entry.1);
-            if entry.1 != FileType::Directory {
-                let links =
-                    model.dirs.iter().flat_map(BTreeMap::values).filter(|other| other.0 == entry.0).count();
-                assert_eq!(usize::from(found.metadata().links), links);
-            }
-        }
-    }
-}
-
-fn run(kind: &Kind, ops: &[Op]) {
+fn run(kind: &Kind, steps: &[Step]) {
     let Some(image) = make(8, kind) else { return };
     let mut volume = image.open();
-    for n in 0..DIRS {
-        volume.create_dir(format!("/d{n}"), 0o755).unwrap();
+    let mut tree = Tree::default();
+    for dir in DIRS {
+        apply(&volume, &mut tree, &Op::MakeDir(dir));
     }
-    let mut at = dirs(&volume);
-    let mut model = Model::default();
-    for op in ops {
-        let (done, expected) = apply(&mut model, &at, op);
-        assert_eq!(done, expected, "{op:?}");
-        match op {
-            Op::Sync => volume.sync().unwrap(),
-            Op::Reopen => {
-                drop(at);
+    for step in steps {
+        match step {
+            Step::Run(op) => apply(&volume, &mut tree, op),
+            Step::Fill(dir) => {
+                FILL[*dir].iter().for_each(|path| apply(&volume, &mut tree, &Op::Create(path)));
+            }
+            Step::Reopen => {
                 volume.close().unwrap();
                 volume = image.open();
-                at = dirs(&volume);
-                compare(&model, &at);
+                compare(&volume, &tree);
             }
-            _ => {}
         }
     }
-    compare(&model, &at);
-    drop(at);
+    compare(&volume, &tree);
     volume.close().unwrap();
     image.fsck();
 }
@@ -202,8 +123,8 @@ proptest! {
     #[test]
     fn a_tree_behaves_like_its_model(
         kind in 0..KINDS.len(),
-        ops in prop::collection::vec(op(), 1..120),
+        steps in prop::collection::vec(step(), 1..120),
     ) {
-        run(&KINDS[kind], &ops);
+        run(&KINDS[kind], &steps);
     }
 }

@@ -258,9 +258,12 @@ impl Oracle {
         let replaces = |nth: &usize| match self.ops[*nth] {
             Op::Rename(from, to) => {
                 let before = &self.trees[*nth];
-                before.file(from) == Some(key) && before.file(to).is_some()
+                before.file(from) == Some(key) && before.file(to).is_some_and(|replaced| replaced != key)
             }
-            Op::Exchange(one, two) => [one, two].iter().any(|path| self.trees[*nth].file(path) == Some(key)),
+            Op::Exchange(one, two) => {
+                let files = [one, two].map(|path| self.trees[*nth].file(path));
+                files[0] != files[1] && files.contains(&Some(key))
+            }
             _ => false,
         };
         let synced = (0..point).rev().find(replaces).map_or(synced, |nth| synced.max(nth));

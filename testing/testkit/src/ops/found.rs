@@ -60,32 +60,34 @@ fn attributes(node: &InodeRef) -> parext4::Result<Attributes> {
 }
 
 fn kind(node: &InodeRef, tree: &mut Tree, keys: &mut BTreeMap<u64, usize>) -> Result<Kind, String> {
+    let ino = node.ino().get().into();
     match node.file_type() {
         FileType::Directory => Ok(Kind::Directory),
         FileType::Symlink => {
             let target = node.read_link().map_err(|e| e.to_string())?;
-            target.into_os_string().into_string().map(Kind::Symlink).map_err(|e| format!("a link to {e:?}"))
+            let target = target.into_os_string().into_string().map_err(|e| format!("a link to {e:?}"))?;
+            Ok(Kind::Symlink { key: key(tree, keys, ino, || Ok(Vec::new()))?, target })
         }
-        FileType::Regular => file(tree, keys, node.ino().get().into(), || contents(node.clone())),
+        FileType::Regular => Ok(Kind::File(key(tree, keys, ino, || contents(node.clone()))?)),
         other => Err(format!("an inode of type {other:?}")),
     }
 }
 
-/// Returns the file with this inode number, whose contents `read` returns. It is added to the tree
-/// with its first name; `keys` has the files by inode number.
-pub(super) fn file(
+/// Returns the key of the inode `ino`, whose contents `read` returns. They are added to the tree at
+/// its first name; `keys` has the keys by inode number.
+pub(super) fn key(
     tree: &mut Tree,
     keys: &mut BTreeMap<u64, usize>,
     ino: u64,
     read: impl FnOnce() -> Result<Vec<u8>, String>,
-) -> Result<Kind, String> {
+) -> Result<usize, String> {
     if let Some(&key) = keys.get(&ino) {
-        return Ok(Kind::File(key));
+        return Ok(key);
     }
     let key = tree.files.len();
     tree.files.push(Arc::new(FileModel::of(read()?)));
     keys.insert(ino, key);
-    Ok(Kind::File(key))
+    Ok(key)
 }
 
 fn contents(node: InodeRef) -> Result<Vec<u8>, String> {

@@ -57,9 +57,8 @@ impl<'a> KernelTree<'a> {
             Op::Link(from, to) => fs::hard_link(self.at(from), self.at(to)),
             Op::Symlink(path, target) => symlink(target, self.at(path)),
             Op::Rename(from, to) => fs::rename(self.at(from), self.at(to)),
-            Op::Exchange(one, two) => {
-                Ok(renameat_with(CWD, self.at(one), CWD, self.at(two), RenameFlags::EXCHANGE)?)
-            }
+            Op::RenameNew(from, to) => self.rename(from, to, RenameFlags::NOREPLACE),
+            Op::Exchange(one, two) => self.rename(one, two, RenameFlags::EXCHANGE),
             Op::Unlink(path) => fs::remove_file(self.at(path)),
             Op::UnlinkOpen(path) => {
                 self.open.push(File::open(self.at(path))?);
@@ -83,6 +82,10 @@ impl<'a> KernelTree<'a> {
             Op::File(path, op) => KernelFile::open(&self.at(path))?.run(op, content).map(drop),
             Op::SyncVolume => self.sync(),
         }
+    }
+
+    fn rename(&self, from: &str, to: &str, flags: RenameFlags) -> Result<()> {
+        Ok(renameat_with(CWD, self.at(from), CWD, self.at(to), flags)?)
     }
 
     fn sync(&self) -> Result<()> {
@@ -138,9 +141,11 @@ fn read_entry(
         Kind::Directory
     } else if file_type.is_symlink() {
         let target = fs::read_link(path).map_err(|e| e.to_string())?;
-        Kind::Symlink(target.into_os_string().into_string().map_err(|e| format!("a link to {e:?}"))?)
+        let target = target.into_os_string().into_string().map_err(|e| format!("a link to {e:?}"))?;
+        Kind::Symlink { key: found::key(tree, keys, metadata.ino(), || Ok(Vec::new()))?, target }
     } else if file_type.is_file() {
-        found::file(tree, keys, metadata.ino(), || fs::read(path).map_err(|e| e.to_string()))?
+        let read = || fs::read(path).map_err(|e| e.to_string());
+        Kind::File(found::key(tree, keys, metadata.ino(), read)?)
     } else {
         return Err(format!("an inode of type {file_type:?}"));
     };

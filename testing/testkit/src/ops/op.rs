@@ -23,6 +23,8 @@ pub enum Op {
     /// A name, and the target of the symbolic link.
     Symlink(&'static str, &'static str),
     Rename(&'static str, &'static str),
+    /// A rename that fails if the new name exists.
+    RenameNew(&'static str, &'static str),
     Exchange(&'static str, &'static str),
     Unlink(&'static str),
     /// Removes the name of a file that stays open until the volume closes.
@@ -85,7 +87,10 @@ impl Op {
     /// Returns the path of what a sync after the operation is for. The empty path is the root.
     pub fn target(&self) -> &'static str {
         match *self {
-            Self::Link(_, path) | Self::Rename(_, path) | Self::Exchange(_, path) => path,
+            Self::Link(_, path)
+            | Self::Rename(_, path)
+            | Self::RenameNew(_, path)
+            | Self::Exchange(_, path) => path,
             Self::Symlink(path, _)
             | Self::Unlink(path)
             | Self::UnlinkOpen(path)

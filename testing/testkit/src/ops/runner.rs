@@ -14,7 +14,7 @@ use super::content::Content;
 use super::file_handles::FileHandles;
 use super::file_op::{FileOp, Way};
 use super::found::COMMIT_FILE;
-use super::op::{LAST_WRITE, Op, Persist, parent};
+use super::op::{LAST_WRITE, Op, Persist};
 use super::tree::mode_of;
 use crate::volume::DirectFiles as _;
 
@@ -73,7 +73,8 @@ impl<'a> Runner<'a> {
             Op::Link(from, to) => volume.hard_link(self.at(from), self.at(to)),
             Op::Symlink(path, target) => volume.symlink(self.at(path), target).map(drop),
             Op::Rename(from, to) => volume.rename(self.at(from), self.at(to)),
-            Op::Exchange(one, two) => self.exchange(one, two),
+            Op::RenameNew(from, to) => volume.rename_with(self.at(from), self.at(to), RenameMode::NoReplace),
+            Op::Exchange(one, two) => volume.rename_with(self.at(one), self.at(two), RenameMode::Exchange),
             Op::Unlink(path) => volume.remove_file(self.at(path)),
             Op::UnlinkOpen(path) => {
                 self.open.push(self.file(path)?);
@@ -105,13 +106,6 @@ impl<'a> Runner<'a> {
 
     fn handles(&self, path: &str) -> Result<FileHandles> {
         FileHandles::new(self.volume, self.volume.direct_file(self.at(path))?)
-    }
-
-    fn exchange(&self, one: &str, two: &str) -> Result<()> {
-        let name = |path: &str| path.as_bytes()[parent(path).len() + 1..].to_vec();
-        let to = self.volume.resolve(self.at(parent(two)))?;
-        let from = self.volume.resolve(self.at(parent(one)))?;
-        from.rename(&name(one), &to, &name(two), RenameMode::Exchange)
     }
 
     /// Makes an operation durable.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use parext4::XattrMode;
+use parext4::{RenameMode, XattrMode};
 
 use super::content::Content;
 use super::file_model::FileModel;
@@ -16,10 +16,30 @@ use crate::sector::SECTOR;
 pub enum Kind {
     /// A directory.
     Directory,
-    /// A symbolic link with this target.
-    Symlink(String),
+    /// A symbolic link. The key tells it from other links with this target.
+    Symlink {
+        /// Like that of a file, of empty contents.
+        key: usize,
+        /// The path that the link contains.
+        target: String,
+    },
     /// A file; the key of its contents.
     File(usize),
+}
+
+impl Kind {
+    /// Returns the key of the inode, unless it is a directory, which has one name.
+    pub fn key(&self) -> Option<usize> {
+        match self {
+            Self::Directory => None,
+            Self::Symlink { key, .. } | Self::File(key) => Some(*key),
+        }
+    }
+
+    /// Returns true if both are of one inode that can have several names.
+    fn is_same_inode(&self, other: &Self) -> bool {
+        self.key().is_some() && self.key() == other.key()
+    }
 }
 
 /// The attributes that operations change.
@@ -45,9 +65,12 @@ pub struct Entry {
 impl Entry {
     /// Returns true if kind and attributes are as they were found. Contents are not compared.
     fn is_like(&self, found: &Self) -> bool {
-        is_file(self) == is_file(found)
-            && (is_file(self) || self.kind == found.kind)
-            && self.attributes == found.attributes
+        let is_same_kind = match (&self.kind, &found.kind) {
+            (Kind::Symlink { target, .. }, Kind::Symlink { target: found, .. }) => target == found,
+            (Kind::Directory, Kind::Directory) | (Kind::File(_), Kind::File(_)) => true,
+            _ => false,
+        };
+        is_same_kind && self.attributes == found.attributes
     }
 }
 
@@ -56,7 +79,7 @@ impl Entry {
 pub struct Tree {
     /// All names but `/` and `/lost+found`.
     pub names: BTreeMap<String, Entry>,
-    /// Contents by key, also of files without a name.
+    /// Contents by key, also of files without a name. A symbolic link has empty contents.
     pub files: Vec<Arc<FileModel>>,
 }
 
@@ -82,12 +105,9 @@ impl Tree {
 
     /// Returns the number of inodes with names.
     pub fn inodes(&self) -> usize {
-        let keys = self.names.values().filter_map(|entry| match entry.kind {
-            Kind::File(key) => Some(key),
-            _ => None,
-        });
-        let files: BTreeSet<_> = keys.collect();
-        files.len() + self.names.values().filter(|entry| !is_file(entry)).count()
+        let keys = || self.names.values().map(|entry| entry.kind.key());
+        let with_keys: BTreeSet<_> = keys().flatten().collect();
+        with_keys.len() + keys().filter(Option::is_none).count()
     }
 
     fn is_free(&self, path: &str) -> bool {
@@ -110,11 +130,16 @@ impl Tree {
             Op::Create(path) => self.is_free(path) && self.create(path, Kind::File(self.files.len())),
             Op::MakeDir(path) => self.is_free(path) && self.create(path, Kind::Directory),
             Op::Symlink(path, target) => {
-                self.is_free(path) && self.create(path, Kind::Symlink(target.to_owned()))
+                let kind = Kind::Symlink { key: self.files.len(), target: target.to_owned() };
+                self.is_free(path) && self.create(path, kind)
             }
-            Op::Link(from, to) => self.is_free(to) && self.file(from).is_some() && self.copy_name(from, to),
-            Op::Rename(from, to) => self.rename(from, to),
-            Op::Exchange(one, two) => self.exchange(one, two),
+            Op::Link(from, to) => {
+                let key = self.names.get(from).and_then(|entry| entry.kind.key());
+                self.is_free(to) && key.is_some() && self.copy_name(from, to)
+            }
+            Op::Rename(from, to) => self.rename(from, to, RenameMode::Replace),
+            Op::RenameNew(from, to) => self.rename(from, to, RenameMode::NoReplace),
+            Op::Exchange(one, two) => self.rename(one, two, RenameMode::Exchange),
             Op::Unlink(path) => {
                 self.names.get(path).is_some_and(|e| e.kind != Kind::Directory) && self.remove(path)
             }
@@ -169,12 +194,12 @@ impl Tree {
     fn create(&mut self, path: &str, kind: Kind) -> bool {
         let mode = match kind {
             Kind::Directory => 0o755,
-            Kind::Symlink(_) => 0o777,
-            Kind::File(_) => {
-                self.files.push(Arc::default());
-                0o644
-            }
+            Kind::Symlink { .. } => 0o777,
+            Kind::File(_) => 0o644,
         };
+        if kind.key().is_some() {
+            self.files.push(Arc::default());
+        }
         self.add(path, kind, mode);
         true
     }
@@ -206,19 +231,19 @@ impl Tree {
     }
 
     /// Returns true if names, kinds and attributes are as they were found, and two names are of one
-    /// file if and only if they were found so.
+    /// inode if and only if they were found so.
     pub fn has_names_of(&self, found: &Self) -> bool {
         let (mut keys, mut found_keys) = (BTreeMap::new(), BTreeMap::new());
         self.names.len() == found.names.len()
             && self.names.iter().zip(&found.names).all(|((path, entry), (found_path, found))| {
-                let is_same_file = match (&entry.kind, &found.kind) {
-                    (Kind::File(key), Kind::File(found)) => {
-                        keys.entry(*key).or_insert(*found) == found
-                            && found_keys.entry(*found).or_insert(*key) == key
+                let is_same_inode = match (entry.kind.key(), found.kind.key()) {
+                    (Some(key), Some(found)) => {
+                        *keys.entry(key).or_insert(found) == found
+                            && *found_keys.entry(found).or_insert(key) == key
                     }
                     _ => true,
                 };
-                path == found_path && entry.is_like(found) && is_same_file
+                path == found_path && entry.is_like(found) && is_same_inode
             })
     }
 
@@ -232,40 +257,46 @@ impl Tree {
             Some(path) => {
                 format!("{path} is {:?}, not {:?}", found.names.get(path), self.names.get(path))
             }
-            None => "other names are of one file".to_owned(),
+            None => "other names are of one inode".to_owned(),
         }
     }
 
-    fn rename(&mut self, from: &str, to: &str) -> bool {
-        let Some(entry) = self.names.get(from).cloned() else { return false };
-        let replaces = self.names.get(to);
-        // Two names of one file stay as they are.
-        if replaces == Some(&entry)
-            || !replaces.map_or(self.is_free(to), |old| is_file(old) && is_file(&entry))
-        {
-            return false;
-        }
-        let below = format!("{from}/");
-        let moved: Vec<_> = self.names.keys().filter(|name| name.starts_with(&below)).cloned().collect();
-        for name in moved {
-            let entry = self.names.remove(&name).expect("it was listed");
-            self.names.insert(format!("{to}/{}", &name[below.len()..]), entry);
-        }
-        self.names.remove(from);
-        self.names.insert(to.to_owned(), entry);
-        true
-    }
-
-    fn exchange(&mut self, one: &str, two: &str) -> bool {
-        let (Some(first), Some(second)) = (self.names.get(one).cloned(), self.names.get(two).cloned()) else {
-            return false;
+    fn rename(&mut self, from: &str, to: &str, mode: RenameMode) -> bool {
+        let Some(moved) = self.names.get(from) else { return false };
+        let is_possible = match self.names.get(to) {
+            None => mode != RenameMode::Exchange && self.is_free(to) && !is_below(to, from),
+            Some(_) if mode == RenameMode::NoReplace => false,
+            // Two names of one inode stay as they are.
+            Some(replaced) if from == to || replaced.kind.is_same_inode(&moved.kind) => return true,
+            Some(_) if mode == RenameMode::Exchange => !is_below(to, from) && !is_below(from, to),
+            Some(replaced) => {
+                let are_directories = [moved, replaced].map(|entry| entry.kind == Kind::Directory);
+                are_directories[0] == are_directories[1] && !self.has_children(to) && !is_below(to, from)
+            }
         };
-        if first == second || !is_file(&first) || !is_file(&second) {
-            return false;
+        if is_possible {
+            let (moved, replaced) = (self.take(from), self.take(to));
+            self.put(to, moved);
+            if mode == RenameMode::Exchange {
+                self.put(from, replaced);
+            }
         }
-        self.names.insert(one.to_owned(), second);
-        self.names.insert(two.to_owned(), first);
-        true
+        is_possible
+    }
+
+    /// Removes a name and all names below it. Returns each with the rest of its path.
+    fn take(&mut self, path: &str) -> Vec<(String, Entry)> {
+        let names = self.names.keys().filter(|name| *name == path || is_below(name, path));
+        let names: Vec<_> = names.cloned().collect();
+        let take = |name: String| {
+            let entry = self.names.remove(&name).expect("it was listed");
+            (name[path.len()..].to_owned(), entry)
+        };
+        names.into_iter().map(take).collect()
+    }
+
+    fn put(&mut self, path: &str, names: Vec<(String, Entry)>) {
+        self.names.extend(names.into_iter().map(|(rest, entry)| (format!("{path}{rest}"), entry)));
     }
 
     /// Changes the contents of a file. Returns false if the operation would fail.
@@ -289,11 +320,11 @@ impl Tree {
     fn change(&mut self, path: &str, change: impl Fn(&mut Attributes)) -> bool {
         let Some(kind) = self.names.get(path).map(|entry| entry.kind.clone()) else { return false };
         for (name, entry) in &mut self.names {
-            if name == path || matches!(kind, Kind::File(_)) && entry.kind == kind {
+            if name == path || entry.kind.is_same_inode(&kind) {
                 change(&mut entry.attributes);
             }
         }
-        !matches!(kind, Kind::Symlink(_))
+        !matches!(kind, Kind::Symlink { .. })
     }
 }
 
@@ -302,6 +333,6 @@ pub fn mode_of(byte: u8) -> u16 {
     0o600 + u16::from(byte % 0x10)
 }
 
-fn is_file(entry: &Entry) -> bool {
-    matches!(entry.kind, Kind::File(_))
+fn is_below(path: &str, dir: &str) -> bool {
+    path.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/'))
 }

@@ -36,7 +36,7 @@ impl FileHandles {
         let (direct, buffered) = (&self.direct, &self.buffered);
         match op {
             FileOp::Read { way, offset, len } => return self.read(way, offset, len).map(Outcome::Read),
-            FileOp::Write { way, offset, len } => self.write(way, offset, &content.bytes(offset, len))?,
+            FileOp::Write { way, offset, len } => self.write(way, offset, len, content)?,
             FileOp::Append { way, len } => {
                 let data = content.bytes(direct.size(), len);
                 return self.append(way, &data).map(Outcome::Appended);
@@ -73,14 +73,18 @@ impl FileHandles {
         Ok(bytes)
     }
 
-    fn write(&self, way: Way, offset: u64, data: &[u8]) -> Result<()> {
+    fn write(&self, way: Way, offset: u64, len: u64, content: Content) -> Result<()> {
+        let data = content.bytes(offset, len);
         match way {
-            Way::Buffered => self.buffered.write_all_at(data, offset),
-            Way::Synced => self.synced.write_all_at(data, offset),
-            Way::Direct => self.direct.write_all_at(data, offset),
+            Way::Buffered => self.buffered.write_all_at(&data, offset),
+            Way::Synced => self.synced.write_all_at(&data, offset),
+            Way::Direct => self.direct.write_all_at(&data, offset),
             Way::Queued => {
-                // Two requests, if they can be of whole sectors.
-                let half = data.len() / 2 / 512 * 512;
+                // Two requests, if they can be of whole sectors. Between two requests an insertion
+                // by another thread could move the sectors of the first one past the place of the
+                // second one.
+                let is_movable = matches!(content, Content::Movable(_));
+                let half = if is_movable { 0 } else { data.len() / 2 / 512 * 512 };
                 let (first, second) = data.split_at(half);
                 let request = |data: &[u8], offset: u64| IoRequest::Write {
                     buf: AlignedBuf::from_slice(data),

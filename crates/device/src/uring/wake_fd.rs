@@ -49,9 +49,10 @@ impl Wake for WakeFd {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if !self.pending.swap(true, Ordering::AcqRel) {
-            // The write fails only if the counter would overflow, and then the eventfd is readable.
-            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
-        }
+        self.pending.store(true, Ordering::Release);
+        // Also if a wake is pending: the owner may have drained its event, and wait on the ring's
+        // descriptor. The write fails only if the counter would overflow, and then the eventfd is
+        // readable.
+        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
     }
 }

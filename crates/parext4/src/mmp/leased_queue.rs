@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::BorrowedFd;
 
 use parext4_device::{Done, Op, Queue, QueueWaker, Request};
 
@@ -24,15 +23,12 @@ pub(super) struct LeasedQueue {
     backlog: VecDeque<Request>,
     /// Requests that ended without `inner`.
     ended: Vec<Done>,
-    /// Whether the owner may wait on the descriptor after the next harvest.
-    is_armed: bool,
 }
 
 impl LeasedQueue {
     pub(super) fn new(inner: Box<dyn Queue>, lease: &Arc<Lease>, depth: u32) -> Self {
         let depth = to_usize(depth.max(1).into());
-        let (backlog, ended) = Default::default();
-        Self { inner, lease: Arc::clone(lease), depth, backlog, ended, is_armed: false }
+        Self { inner, lease: Arc::clone(lease), depth, backlog: VecDeque::new(), ended: Vec::new() }
     }
 
     /// Submits requests to `inner` up to its depth. Returns false if the first remaining request
@@ -54,12 +50,6 @@ impl LeasedQueue {
         }
         true
     }
-
-    /// Starts requests. If the first remaining one waits for the lease and the caller `waits`, the
-    /// lease wakes the queue when it was extended. That ends a wait for completions.
-    fn start_or_register(&mut self, waits: bool) {
-        while !self.start() && waits && !self.lease.wake_later(self.inner.waker()) {}
-    }
 }
 
 impl Queue for LeasedQueue {
@@ -69,13 +59,13 @@ impl Queue for LeasedQueue {
 
     fn harvest(&mut self, wait: bool, done: &mut Vec<Done>) -> io::Result<()> {
         let before = done.len();
-        let waits = wait || std::mem::take(&mut self.is_armed);
-        self.start_or_register(waits);
+        // The lease wakes the queue when it was extended. That ends the wait for completions below.
+        while !self.start() && wait && !self.lease.wake_later(self.inner.waker()) {}
         done.append(&mut self.ended);
         self.inner.harvest(wait && done.len() == before, done)?;
         if !self.backlog.is_empty() {
             // The completions made room for more requests.
-            self.start_or_register(waits);
+            self.start();
             done.append(&mut self.ended);
             self.inner.harvest(false, done)?;
         }
@@ -99,15 +89,6 @@ impl Queue for LeasedQueue {
 
     fn waker(&self) -> QueueWaker {
         self.inner.waker()
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.descriptor()
-    }
-
-    fn arm(&mut self) {
-        self.is_armed = true;
-        self.inner.arm();
     }
 }
 

@@ -1,6 +1,6 @@
 //! Waits on a queue's descriptor, as in an event loop.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::scope;
 
 use parext4::{Completion, IoQueue};
@@ -8,6 +8,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::test_volume::{Kind, TestVolume, WAIT, contents, harvest_all, read, write};
 use testkit::volume::DirectFiles as _;
+
+/// Wakes of a test that sends each after the last was seen.
+const ROUNDS: u32 = 100_000;
 
 /// Waits until the queue's descriptor is readable.
 fn wait(queue: &IoQueue) {
@@ -151,5 +154,38 @@ fn a_harvest_that_blocks_after_arming_sees_earlier_wakes() {
     assert_eq!(complete_all(&mut queue).len(), 1);
     assert!(contents(&file) == [2; 4096]);
     drop((holder, queue, file));
+    test.close();
+}
+
+/// Each wake comes while the queue's thread arms, waits or harvests.
+#[test]
+fn no_wake_is_lost_while_the_queue_is_armed() {
+    let Some(test) = volume_with_rings() else { return };
+    let mut queue = test.volume.io_queue(4);
+    let waker = queue.waker();
+    let (sent, seen) = (AtomicU32::new(0), AtomicU32::new(0));
+    scope(|scope| {
+        scope.spawn(|| {
+            for nth in 1..=ROUNDS {
+                sent.store(nth, Ordering::Release);
+                waker.wake();
+                while seen.load(Ordering::Acquire) < nth {
+                    std::hint::spin_loop();
+                }
+            }
+        });
+        let mut done = Vec::new();
+        loop {
+            let last = sent.load(Ordering::Acquire);
+            seen.store(last, Ordering::Release);
+            if last == ROUNDS {
+                break;
+            }
+            if queue.arm(&mut done).unwrap() {
+                wait(&queue);
+            }
+        }
+    });
+    drop(queue);
     test.close();
 }

@@ -1,5 +1,7 @@
 //! Fallback to threads if the system forbids io_uring.
 
+use std::time::Instant;
+
 use super::*;
 use seccompiler::{SeccompAction, SeccompFilter};
 
@@ -41,4 +43,40 @@ fn threads_serve_where_io_uring_is_forbidden() {
         assert_eq!(dir.path().join("file").metadata().unwrap().len(), 2 << 20);
     };
     std::thread::spawn(forbidden).join().unwrap();
+}
+
+/// Returns true if the queue's descriptor is readable now.
+fn is_readable(queue: &dyn Queue) -> bool {
+    let descriptor = queue.descriptor().expect("a ring");
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut events = [rustix::event::PollFd::new(&descriptor, rustix::event::PollFlags::IN)];
+    rustix::event::poll(&mut events, Some(&now)).unwrap() == 1
+}
+
+#[test]
+fn each_wake_since_it_was_armed_makes_the_descriptor_readable() {
+    let (_dir, device) = image(Direct::Auto).unwrap();
+    let mut queue = open_queue(&device, 4);
+    if queue.descriptor().is_none() {
+        return device_testkit::skip::skip_allowed("the kernel has no io_uring");
+    }
+    let waker = queue.waker();
+    let mut done = Vec::new();
+    for _ in 0..3 {
+        queue.arm();
+        queue.harvest(false, &mut done).unwrap();
+        // This one is reaped by the harvest before the wait.
+        waker.wake();
+        while is_readable(&*queue) {
+            queue.harvest(false, &mut done).unwrap();
+        }
+        waker.wake();
+        let deadline = Instant::now() + Duration::from_mins(1);
+        while !is_readable(&*queue) {
+            assert!(Instant::now() < deadline, "the second wake is lost");
+        }
+    }
+    assert!(done.is_empty());
+    // A harvest that blocks returns for the earlier wakes.
+    queue.harvest(true, &mut done).unwrap();
 }

@@ -228,7 +228,8 @@ impl IoQueue {
 
     /// Returns a descriptor on which an event loop can wait for this queue, as with epoll(7) or
     /// tokio's `AsyncFd`: it is the same until the queue is dropped. `None` unless the device's
-    /// queue is a ring of io_uring. Wait for it to be readable after [`arm`](Self::arm).
+    /// queue is a ring of io_uring, and for a volume with multi-mount protection. Wait for it to be
+    /// readable after [`arm`](Self::arm).
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();

@@ -21,7 +21,7 @@ static NAMES: LazyLock<[String; 12]> = LazyLock::new(|| {
 static PATHS: LazyLock<Vec<String>> = LazyLock::new(|| {
     DIRS.iter().flat_map(|dir| NAMES.iter().map(move |name| format!("{dir}/{name}"))).collect()
 });
-/// By directory, so many names that it outgrows its block.
+/// For each directory, more names than fit one block.
 static FILL: LazyLock<[Vec<String>; 4]> =
     LazyLock::new(|| from_fn(|dir| (0..40).map(|n| format!("{}/fill-{n:0>30}", DIRS[dir])).collect()));
 

@@ -1,14 +1,20 @@
 //! What may be found after a crash.
 //!
-//! | call that returned before the crash | what is found |
-//! |---|---|
-//! | any operation on names or attributes | the names and attributes of one point of the history: operations commit in order, whole |
-//! | sync of the volume | a point not before the sync; all data as at the sync, or later |
-//! | sync of a file or directory | a point not before its last change of names or attributes; its data and size as at the sync, or later |
-//! | `sync_data` | like a sync of the file; it promises no attributes |
-//! | `sync_range`, a write through a handle that syncs each | like `sync_data`, of the bytes of the range |
-//! | a commit without write-back, a timed commit, an emptied journal | a point not before the commit; no data of the page cache |
-//! | rename over a file, exchange | if the point is not before the rename, the data that the renamed file had at the rename, or later |
+//! Operations on names and attributes commit in order, and each as a whole. So the names and
+//! attributes that are found existed together at one point of the history. A call that returned
+//! before the crash limits the point:
+//!
+//! - sync of the volume: the point is not before the sync, and all data is as at the sync, or
+//!   later.
+//! - sync of a file or directory: the point is not before its last change of names or attributes,
+//!   and its data and size are as at the sync, or later.
+//! - `sync_data`: like a sync of the file, but it promises no attributes.
+//! - `sync_range`, or a write through a handle that syncs each: like `sync_data`, of the bytes of
+//!   the range.
+//! - a commit without write-back, a timed commit, an emptied journal: the point is not before the
+//!   commit. This promises no data of the page cache.
+//! - rename over a file, exchange: if the point is not before the rename, the data is as the
+//!   renamed file had it at the rename, or later.
 //!
 //! A point that is not before a commit has the data of direct writes before it, too, up to the
 //! first write of the file through the page cache that no sync has covered.
